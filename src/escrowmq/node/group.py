@@ -131,7 +131,7 @@ class GroupNode:
         cancelled."""
         self._is_store_closed = folder.was_closed
         """Whether no broker has the store open, and the last one made all of the log durable."""
-        self._is_authority_tested = False
+        self._is_authority_tested = self._is_closing = False
         self._cut_from = 0
         """The offset from which the log is read after the cut in progress."""
 
@@ -150,6 +150,9 @@ class GroupNode:
         self._start_task(self._run_timer())
 
     def _start_task(self, run: Coroutine[Any, Any, None]) -> None:
+        if self._is_closing:
+            run.close()  # a broker that is being closed has woken the member
+            return
         task = asyncio.get_running_loop().create_task(run)
         self._tasks.add(task)
         task.add_done_callback(self._task_ended)
@@ -162,6 +165,7 @@ class GroupNode:
 
     async def close(self) -> None:
         """Leave the group; another member takes over immediately."""
+        self._is_closing = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

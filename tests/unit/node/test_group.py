@@ -201,6 +201,21 @@ def test_a_member_that_could_not_close_its_broker_leads_from_where_its_log_ended
     asyncio.run(main())
 
 
+def test_a_member_that_is_closed_asks_the_authority_nothing_more(tmp_path: Path) -> None:
+    async def main() -> None:
+        authority = MemoryAuthority()
+        async with member(tmp_path, authority=authority) as node:
+            await until(lambda: node.leader is not None)
+        reads = authority.reads_count
+        node.member.read_soon(0)
+        node.member.wake(steady_ms())
+        node.perform()
+        await asyncio.sleep(0)
+        assert authority.reads_count == reads
+
+    asyncio.run(main())
+
+
 def test_a_cut_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cuts: list[int] = []
 
