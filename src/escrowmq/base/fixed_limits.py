@@ -88,6 +88,9 @@ GROUP_SIZE_MAX: Final = 255
 PROPERTIES_SIZE_MAX: Final = 32_767
 """Bytes of one message's encoded properties; a record stores the length as a signed short."""
 
+HALF_PROPERTIES_SIZE_MAX: Final = PROPERTIES_SIZE_MAX - 256
+"""Bytes of a half's encoded properties: its later copies have further ones, such as its checks."""
+
 PULL_MESSAGES_MAX: Final = 1024
 """Messages of one pull answer, whatever the client asks for."""
 

@@ -22,7 +22,7 @@ Piece = tuple[int, bytes, bytes, dict[str, str]]
 """What differs between messages of a batch: flag, body, encoded properties, properties."""
 
 
-def check_message(
+def check_sent_message(
     message: Message,
     body_size: int,
     properties_size: int,
@@ -30,10 +30,18 @@ def check_message(
     body_size_max: int,
     properties_size_max: int,
 ) -> PutResult | None:
-    """Return why a message cannot be stored; None when it can."""
+    """Return why a sender's message is refused; None when it is not. Only senders have a limit for
+    the body: a message that was accepted with an earlier limit must remain deliverable."""
     if body_size > body_size_max:
         reason = f"body of {body_size} bytes, {body_size_max} allowed"
         return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+    return check_message(message, properties_size, properties_size_max=properties_size_max)
+
+
+def check_message(
+    message: Message, properties_size: int, *, properties_size_max: int
+) -> PutResult | None:
+    """Return why no record can have a message; None when one can."""
     if properties_size > properties_size_max:
         reason = f"properties of {properties_size} bytes, {properties_size_max} allowed"
         return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=reason)

@@ -26,6 +26,7 @@ from escrowmq.store.batches import BatchWriter
 from escrowmq.store.disk_watch import DiskWatch
 from escrowmq.store.encoding import (
     check_message,
+    check_sent_message,
     encode_pieces,
     record_size_max,
     too_large_result,
@@ -119,13 +120,12 @@ class Store:
         self.on_deleted: Callable[[str], None] | None = None
         """Called with each topic whose queues were removed."""
         self._appends_crc = settings.appends_crc
-        self._body_size_max = settings.body_size_max
         self._properties_size_max = PROPERTIES_SIZE_MAX - (
             CRC_PROPERTY_SIZE + 1 if self._appends_crc else 0
         )
-        body_max, properties_max = self._body_size_max, self._properties_size_max
+        body_max, properties_max = settings.body_size_max, self._properties_size_max
         self.judge = partial(
-            check_message, body_size_max=body_max, properties_size_max=properties_max
+            check_sent_message, body_size_max=body_max, properties_size_max=properties_max
         )
         self.batches = BatchWriter(state, self.judge)
         self._by_key = self.queues.by_key
@@ -212,7 +212,8 @@ class Store:
         is_settling: bool = False,
     ) -> PutResult:
         """Append a message. `properties` are its properties in encoded form, if known. Settling
-        puts may use reserved space on a full disk."""
+        puts may use reserved space on a full disk. Bodies have no limit except the segment's size:
+        the limit for senders is checked before."""
         write_gate = self.write_gate
         if write_gate.refusal is not None and (write_gate.is_lasting or not is_settling):
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=write_gate.refusal)
@@ -223,12 +224,9 @@ class Store:
         # Prepared and rollback records belong to no queue.
         is_queued = not message.sys_flag & 4
         queue = self._by_key.get((message.topic, message.queue_id)) if is_queued else None
-        if (
-            queue is None
-            or len(message.body) > self._body_size_max
-            or len(properties) > self._properties_size_max
-        ):
-            refused = self.judge(message, len(message.body), len(properties))
+        size_max = self._properties_size_max
+        if queue is None or len(properties) > size_max:
+            refused = check_message(message, len(properties), properties_size_max=size_max)
             if refused is not None:
                 return refused
             if is_queued:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.fixed_limits import HALF_PROPERTIES_SIZE_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.codec.properties import encode_properties
 from escrowmq.store.store import PutResult, PutStatus, Store
@@ -54,6 +55,10 @@ class TransactionEngine:
         """Store a message as a half, which is invisible until its transaction is committed."""
         half = make_half(message)
         properties = encode_properties(half.properties)
+        if len(half.body) > self._store.settings.body_size_max:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        if len(properties) > HALF_PROPERTIES_SIZE_MAX:
+            return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
         put = self._store.put(half, now_ms, properties=properties)
         if put.log_offset >= 0:
             self.halves.counters.prepared += 1

@@ -86,9 +86,8 @@ def test_prepared_records_have_no_queue_offset_and_no_unit() -> None:
 
 
 def test_a_message_too_large_is_illegal_and_changes_nothing() -> None:
-    store, _ = opened(SimDisk(), small(body_size_max=3_000))
+    store, _ = opened(SimDisk())
     for bad, status in [
-        (message(0, body=bytes(3_001)), PutStatus.MESSAGE_ILLEGAL),
         (message(0, properties={"x": "y" * 32_800}), PutStatus.PROPERTIES_SIZE_EXCEEDED),
         (message(0, properties={"x": "y" * 4_000}), PutStatus.MESSAGE_ILLEGAL),
         (message(0, topic="../up"), PutStatus.MESSAGE_ILLEGAL),
@@ -101,6 +100,13 @@ def test_a_message_too_large_is_illegal_and_changes_nothing() -> None:
         pair = [msgspec.structs.replace(bad, body=b"", properties={}), bad]
         assert [p.status for p in put_batch(store, pair, 1_000)] == [status] * 2
     assert store.end_offset == 0
+
+
+def test_only_senders_have_a_limit_for_bodies_which_an_accepted_message_may_exceed() -> None:
+    store, _ = opened(SimDisk(), small(body_size_max=2_000))
+    large = message(0, body=bytes(2_001))
+    assert [put.status for put in put_batch(store, [large], 1_000)] == [PutStatus.MESSAGE_ILLEGAL]
+    assert store.put(large, 1_000).status is PutStatus.OK
 
 
 @pytest.mark.parametrize("left", [8, 7, 0, 9])

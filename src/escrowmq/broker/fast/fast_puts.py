@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Final
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.fixed_limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX
+from escrowmq.base.fixed_limits import BATCH_AT_ONCE_MAX, HALF_PROPERTIES_SIZE_MAX
 from escrowmq.base.message import Property, Topic
 from escrowmq.broker.answers.answer_frames import AnswerFrames
 from escrowmq.broker.fast.fast_ends import EndsPut, FastEnds
@@ -207,8 +207,8 @@ class FastPuts:
         run = self._run
         return (
             run.end, run.room_end, run.stored_ms, run.host, peer.packed, self._suffix, HALF_MARK,
-            self._body_size_max, PROPERTIES_SIZE_MAX, PLAIN_KEYS_MAX, halves_max, self._groups,
-            self._lane_queues.of_halves, BATCH_AT_ONCE_MAX, self._unnamed,
+            self._body_size_max, HALF_PROPERTIES_SIZE_MAX, PLAIN_KEYS_MAX, halves_max,
+            self._groups, self._lane_queues.of_halves, BATCH_AT_ONCE_MAX, self._unnamed,
         )  # fmt: skip
 
     def learn_send(

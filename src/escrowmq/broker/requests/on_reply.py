@@ -126,7 +126,7 @@ class ReplyHandlers:
         )
         if clean_message(message, is_half=False):
             return {}
-        put = self._putter.store_message(message, asked.now_ms)
+        put = self._putter.store_sent(message, asked.now_ms)
         if isinstance(put, Refusal):
             return {}
         return {

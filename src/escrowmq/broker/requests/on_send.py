@@ -101,7 +101,7 @@ class SendHandlers:
         if is_transactional:
             put = self._halves.store_half(asked, message, wants_id=wants_id)
         else:
-            put = self._putter.store_message(message, now_ms)
+            put = self._putter.store_sent(message, now_ms)
         if isinstance(put, Refusal):
             return put
         if Property.REPLY_TO_CLIENT in message.properties and not is_retry_topic(header.topic):

@@ -44,14 +44,21 @@ class MessageStorer:
         self, settings: BrokerSettings, store_settings: StoreSettings, store: Store, stats: Stats
     ) -> None:
         self._settings = settings
-        self._store_settings = store_settings
+        self._body_size_max = store_settings.body_size_max
         self._store = store
         self._stats = stats
         self._rules = DelayRules(store_settings, settings)
 
+    def store_sent(self, message: Message, now_ms: int) -> PutResult | Refusal:
+        """Store a sender's message if its body is within the limit."""
+        if len(message.body) > self._body_size_max:
+            return self.put_refusal(PutResult(PutStatus.MESSAGE_ILLEGAL))
+        return self.store_message(message, now_ms)
+
     def store_message(self, message: Message, now_ms: int) -> PutResult | Refusal:
-        """Store a message. A delayed one is stored in a timer or delay-level topic first, and gives
-        a Delayed."""
+        """Store a message, whatever the size of its body: it may be a copy of one that was accepted
+        before the limit was lowered. A delayed one is stored in a timer or delay-level topic first,
+        and gives a DelayedPut."""
         if not DELAY_PROPERTIES.isdisjoint(message.properties):
             return self._store_delayed(message, now_ms)
         put = self._store.put(message, now_ms)
@@ -91,7 +98,7 @@ class MessageStorer:
         self._stats.put_failed_count += 1
         match put.status:
             case PutStatus.MESSAGE_ILLEGAL | PutStatus.PROPERTIES_SIZE_EXCEEDED:
-                size = self._store_settings.body_size_max
+                size = self._body_size_max
                 return Refusal(Response.MESSAGE_ILLEGAL, _ILLEGAL.format(size=size))
             case PutStatus.SERVICE_NOT_AVAILABLE:
                 remark = _UNAVAILABLE.format(disk=put.reason)
