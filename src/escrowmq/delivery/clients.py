@@ -160,11 +160,13 @@ class Clients:
     def add_producer(self, group: str, channel: Channel) -> bool:
         """Add or renew a producer after a heartbeat. Return whether it is new."""
         channels = self.producers.setdefault(group, {})
-        is_new = channel.peer not in channels
-        channels[channel.peer] = channel
-        if is_new:
+        known = channels.get(channel.peer)
+        published = set() if known is None else known.published
+        # Each group has topics of its own: the same heartbeat may name several groups.
+        channels[channel.peer] = msgspec.structs.replace(channel, published=published)
+        if known is None:
             self._count_group(channel).producers.add(group)
-        return is_new
+        return known is None
 
     def remove_producer(self, group: str, peer: int) -> None:
         """Remove a producer that has unregistered."""

@@ -129,3 +129,20 @@ def test_a_member_that_no_heartbeat_names_leaves_whatever_else_its_connection_ha
     assert set(clients.consumers) == {"CG"}
     assert (clients.client_id(1), clients.client_id(2)) == ("c1", None)
     assert clients.expire(6) == (set(), [])
+
+
+def test_a_heartbeat_keeps_the_topics_that_a_producer_publishes_in_each_group() -> None:
+    clients = Clients()
+    both = channel(1)
+    clients.add_producer("P", both)
+    clients.add_producer("Q", both)
+    clients.note_published("P", 1, "paid")
+    again = channel(1, seen_ms=30_000)
+    assert not clients.add_producer("P", again)
+    assert not clients.add_producer("Q", again)
+    assert clients.producers["P"][1].published == {"paid"}
+    assert clients.producers["Q"][1].published == set()
+    assert clients.last_heartbeat_ms(1) == 30_000
+    clients.remove_producer("P", 1)
+    assert clients.add_producer("P", again)
+    assert clients.producers["P"][1].published == set()
