@@ -7,18 +7,22 @@ op record, it drops the original, so that nothing is checked or committed twice.
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.own_properties import CARRIED
 from escrowmq.codec.properties import parse_number
+from escrowmq.errors import StorageError
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.txn.check_schedule import CheckScheduler
 from escrowmq.txn.engine import TransactionEngine
 from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.half_records import copy_to
 from escrowmq.txn.pending import NEVER_MS
+
+_log = logging.getLogger(__name__)
 
 CARRIED_AT_ONCE: Final = 500
 """The most halves that are carried forward in one turn; others follow in later turns."""
@@ -48,7 +52,13 @@ class Carrier:
             oldest = pending.oldest_offset()
             if oldest is None or pending.log_offset(oldest) >= until:
                 break
-            if self._checker.has_unanswered_check(oldest) or not self._carry_one(oldest, now_ms):
+            if self._checker.has_unanswered_check(oldest):
+                break
+            try:
+                if not self._carry_one(oldest, now_ms):
+                    break
+            except (OSError, StorageError) as error:  # its segment is kept, and all goes on
+                _log.error("a pending half is carried forward later: %s", error)
                 break
         oldest = pending.oldest_offset()
         return self._store.end_offset if oldest is None else pending.log_offset(oldest)

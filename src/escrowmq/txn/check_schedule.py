@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.base.message import StoredMessage
 from escrowmq.base.own_properties import OWNER
 from escrowmq.errors import StorageError
@@ -38,6 +39,9 @@ DUE_HANDLED_MAX: Final = 100
 CHECKS_SENT_MAX: Final = 50
 """The most checks that are sent in one turn: this takes some 4 ms, during which no END is
 served."""
+
+_FAILURES_MAX: Final = 50
+"""The most halves of one turn that the disk may fail to read: each can take milliseconds."""
 
 UNPARKED_MAX: Final = 5_000
 """The most parked halves that become due in one turn when a producer connects: this takes some 5
@@ -114,8 +118,9 @@ class CheckScheduler:
         self._group_load: collections.Counter[str] = collections.Counter()
         self._unanswered_counts: collections.Counter[int] = collections.Counter()
         self._mute_until_ms: dict[int, int] = {}
-        self._turn = 0
+        self._turn = self._failures_count = 0
         self._has_room = False
+        self._unread = RepeatedErrors()
         self.unconfirmed = UnconfirmedChecks()
         self.counters = CheckCounters()
 
@@ -238,20 +243,15 @@ class CheckScheduler:
         """Return the checks to send now. Discard halves that are too old or checked too often."""
         self._expire_unanswered(now_ms)
         self._unpark_some()
-        self._has_room = False
+        self._has_room, self._failures_count = False, 0
         for queue_offset in self._engine.halves.pending.take_due(now_ms, DUE_HANDLED_MAX):
             group = self._engine.halves.pending.group(queue_offset)
             self._ready.setdefault(group, collections.deque()).append(queue_offset)
         asks: list[CheckToSend] = []
         for group in list(self._ready):
-            if len(asks) >= CHECKS_SENT_MAX:
+            if self._is_turn_over(asks):
                 break
-            try:
-                self._handle_group(group, now_ms, asks)
-            except (OSError, StorageError):  # the half that failed is due again soon
-                if not asks:
-                    raise
-                break  # the checks so far are counted as sent, so they must be returned
+            self._handle_group(group, now_ms, asks)
         self._has_room = len(asks) >= CHECKS_SENT_MAX
         return asks
 
@@ -271,12 +271,15 @@ class CheckScheduler:
             if 0 < self._settings.mute_after <= self._unanswered_counts[under_way.peer]:
                 self._mute_until_ms[under_way.peer] = now_ms + self._settings.mute_ms
 
+    def _is_turn_over(self, asks: list[CheckToSend]) -> bool:
+        return len(asks) >= CHECKS_SENT_MAX or self._failures_count >= _FAILURES_MAX
+
     def _handle_group(self, group: str, now_ms: int, asks: list[CheckToSend]) -> None:
         """Handle due halves of one group, up to the number of checks that may be in flight."""
         ready, halves = self._ready[group], self._engine.halves
         members = self._responsive_members(group, now_ms)
         while ready and self._group_load[group] < self._settings.checks_in_flight_max:
-            if len(asks) >= CHECKS_SENT_MAX:
+            if self._is_turn_over(asks):
                 self._ready[group] = self._ready.pop(group)  # other groups come first
                 break
             queue_offset = ready.popleft()
@@ -312,9 +315,11 @@ class CheckScheduler:
     ) -> None:
         try:
             self._handle_due_half(queue_offset, group, members, now_ms, asks)
-        except (OSError, StorageError):
+        except (OSError, StorageError) as error:  # one file of the log; others may be readable
+            self._failures_count += 1
             self._engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
-            raise
+            if (end := self._unread.suppressed_note(group, now_ms)) is not None:
+                _log.error("a half of group %s is checked later: %s%s", group, error, end)
         except Exception as error:  # noqa: BLE001 - one half; set aside, the others' turn comes
             _log.exception("half message at queue offset %d cannot be judged", queue_offset)
             if queue_offset in self._engine.halves.pending:
@@ -441,10 +446,8 @@ class CheckScheduler:
         peer = self._engine.halves.take_open_reporter(queue_offset)
         if peer is None:
             return None
-        return next(
-            (member for member in self._members_that_may_see(row, half) if member.peer == peer),
-            None,
-        )
+        members = self._members_that_may_see(row, half)
+        return next((member for member in members if member.peer == peer), None)
 
     def _choose_producer(
         self, members: list[LiveProducer], row: PendingRow, queue_offset: int
@@ -488,11 +491,8 @@ class CheckScheduler:
         _log.error(
             "transaction at half offset %d of group %s for topic %s is given up after %d checks; "
             "it is kept in TRANS_CHECK_MAX_TIME_TOPIC",
-            queue_offset,
-            half.message.properties.get("PGROUP"),
-            ended.topic,
-            checks,
-        )
+            queue_offset, half.message.properties.get("PGROUP"), ended.topic, checks,
+        )  # fmt: skip
 
 
 def _rotated(members: list[LiveProducer], first: int) -> list[LiveProducer]:

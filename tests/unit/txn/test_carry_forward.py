@@ -7,6 +7,7 @@ import pytest
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import StoredMessage, Topic
 from escrowmq.base.own_properties import CARRIED
+from escrowmq.errors import StorageError
 from escrowmq.txn import carry_forward
 from escrowmq.txn.carry_forward import Carrier, note_carried
 from escrowmq.txn.check_schedule import LiveProducer
@@ -52,6 +53,22 @@ def test_a_half_that_cannot_be_read_keeps_no_other_from_being_carried() -> None:
     ground.prepare(b"y")
     assert carry(ground, carrier) == newest(ground).log_offset
     assert (carrier.carried_count, newest(ground).body) == (1, b"y")
+
+
+def test_a_half_whose_file_cannot_be_opened_keeps_its_segment_and_raises_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ground, carrier = carrying()
+    half = ground.prepare(b"x")
+    ground.engine.halves.recent.remove(half.queue_offset)
+
+    def fails(log_offset: int) -> None:
+        raise StorageError("Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ground.store, "read", fails)
+        assert carry(ground, carrier) == half.log_offset
+    assert carry(ground, carrier) > half.log_offset
 
 
 def test_without_pending_halves_nothing_is_carried_and_all_of_the_log_may_go() -> None:
