@@ -238,7 +238,16 @@ ACL_FOLDERS_DEPTH_MAX: Final = 8
 """Depth of folders searched for files of accounts."""
 
 EPOCH_QUERIES_MAX: Final = 10_000
-"""Queries whose last decision is remembered."""
+"""Queries of one producer group whose last decision is remembered."""
+
+EPOCH_UNNAMED_MAX: Final = 1_000
+"""Writes of one producer group without a name, and decisions for no token, that are remembered."""
+
+EPOCH_TOKENS_KEPT_MAX: Final = 262_144
+"""Tokens in the remembered decisions of one producer group: some 40 MiB of memory."""
+
+EPOCH_QUERIES_TOTAL_MAX: Final = 50_000
+"""Queries of all groups whose last decision is remembered."""
 
 EPOCH_TOKENS_MAX: Final = 4096
 """Attempts (tokens) that one decision names."""

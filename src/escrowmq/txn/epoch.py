@@ -11,24 +11,15 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-import msgspec
-
-from escrowmq.base.fixed_limits import EPOCH_QUERIES_MAX
 from escrowmq.base.message import Property
 from escrowmq.base.own_properties import EPOCH, TOKEN, TRANSACTION
 from escrowmq.errors import UsageError
+from escrowmq.txn.decisions import Decisions, LastDecision, StreamQuery
 from escrowmq.txn.state import Verdict
 
 EPOCH_SIZE_MAX: Final = 255
 TOKEN_SIZE_MAX: Final = 64
 _EPOCH: Final = re.compile(r"(?P<query>.+)/(?P<batch>[0-9]{1,18})", re.DOTALL)
-
-
-class StreamQuery(NamedTuple):
-    """A streaming query with numbered batches, identified by its name and producer group."""
-
-    group: str
-    name: str
 
 
 class EpochAttempt(NamedTuple):
@@ -37,14 +28,6 @@ class EpochAttempt(NamedTuple):
     query: StreamQuery
     batch: int
     token: str
-
-
-class LastDecision(msgspec.Struct, frozen=True):
-    """The newest decision of a query."""
-
-    batch: int
-    tokens: dict[str, int]
-    """The tokens that count, with the number of messages of each."""
 
 
 def parse_epoch(group: str, text: str) -> tuple[StreamQuery, int]:
@@ -97,8 +80,7 @@ class Epochs:
         self._attempts: dict[StreamQuery, dict[EpochAttempt, None]] = {}
         self._lapsed: set[EpochAttempt] = set()
         self._abandoned: set[EpochAttempt] = set()
-        self.decisions: dict[StreamQuery, LastDecision] = {}
-        """The newest decision of each query; the query decided longest ago is first."""
+        self.decisions = Decisions(self._attempts.__contains__)
 
     # -- halves ------------------------------------------------------------------------------
 
@@ -166,14 +148,6 @@ class Epochs:
             self._abandoned.add(attempt)
 
     # -- decisions ---------------------------------------------------------------------------
-
-    def record_decision(self, query: StreamQuery, decision: LastDecision) -> None:
-        """Record a decision. If there are too many queries, forget the one that was decided longest
-        ago."""
-        self.decisions.pop(query, None)
-        self.decisions[query] = decision
-        if len(self.decisions) > EPOCH_QUERIES_MAX:
-            del self.decisions[next(iter(self.decisions))]
 
     def decision(self, query: StreamQuery, batch: int) -> LastDecision | None:
         """Return the decision for a batch; None if there is none. For a batch before the newest

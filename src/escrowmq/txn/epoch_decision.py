@@ -15,8 +15,9 @@ import msgspec
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.store.walk import walk_queue
+from escrowmq.txn.decisions import LastDecision, StreamQuery
 from escrowmq.txn.engine import TransactionEngine
-from escrowmq.txn.epoch import EpochAttempt, LastDecision, StreamQuery
+from escrowmq.txn.epoch import EpochAttempt
 from escrowmq.txn.state import Verdict
 
 _log = logging.getLogger(__name__)
@@ -92,8 +93,8 @@ class EpochDecider:
             _log.error("decision record %d is skipped: %s", message.queue_offset, error)
 
     def _record_decision(self, record: _DecisionRecord) -> None:
-        decision = LastDecision(record.batch, record.tokens)
-        self._epochs.record_decision(StreamQuery(record.group, record.query), decision)
+        query = StreamQuery(record.group, record.query)
+        self._epochs.decisions.record(query, LastDecision(record.batch, record.tokens))
 
     def save(self) -> bytes | None:
         """Return the content of the decisions file; None if no decision is newer than the last
@@ -137,7 +138,7 @@ class EpochDecider:
         if put.status is not PutStatus.OK:
             return DecidedEpoch({}, put=put)
         self._end = put.queue_offset + 1
-        self._epochs.record_decision(query, LastDecision(batch, tokens))
+        self._epochs.decisions.record(query, LastDecision(batch, tokens))
         self._carry_out(query, now_ms)
         return DecidedEpoch(tokens, is_new=True)
 

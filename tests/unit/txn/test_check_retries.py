@@ -7,7 +7,7 @@ import pytest
 from escrowmq.base.message import StoredMessage, Topic
 from escrowmq.errors import StorageError
 from escrowmq.txn.check_schedule import RETRY_MS
-from escrowmq.txn.epoch import LastDecision, StreamQuery
+from escrowmq.txn.decisions import LastDecision, StreamQuery
 from escrowmq.txn.epoch_decision import EpochDecider
 from escrowmq.txn.state import Verdict
 
@@ -145,7 +145,7 @@ def test_decided_half_of_an_epoch_that_cannot_be_stored_is_tried_again(
         decider = EpochDecider(ground.engine, ground.store, host=HOST)
         decider.decide(StreamQuery("PG", "q"), 1, {"a": 1}, ground.now_ms)
     else:
-        ground.engine.halves.epochs.record_decision(
+        ground.engine.halves.epochs.decisions.record(
             StreamQuery("PG", "q"), LastDecision(1, {"a": 1})
         )
         ground.checker.check_now([0], ground.now_ms)

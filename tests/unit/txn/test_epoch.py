@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.errors import UsageError
-from escrowmq.txn import epoch
+from escrowmq.txn.decisions import LastDecision, StreamQuery
 from escrowmq.txn.epoch import (
     EPOCH_SIZE_MAX,
     TOKEN_SIZE_MAX,
     EpochAttempt,
     Epochs,
-    LastDecision,
-    StreamQuery,
     attempt_of,
     parse_epoch,
     stored_attempt,
@@ -76,20 +74,11 @@ def test_a_decision_settles_its_batch_and_those_before_it() -> None:
     later = EpochAttempt(QUERY, 3, "a")
     for queue_offset, attempt in enumerate((FIRST, SECOND, later)):
         epochs.add(attempt, queue_offset)
-    epochs.record_decision(QUERY, LastDecision(1, {"a": 1}))
+    epochs.decisions.record(QUERY, LastDecision(1, {"a": 1}))
     assert [epochs.verdict(one) for one in (FIRST, SECOND, later)] == [
         Verdict.COMMIT, Verdict.ROLLBACK, None,
     ]  # fmt: skip
     assert [bool(epochs.refusal(one)) for one in (FIRST, later)] == [True, False]
-    epochs.record_decision(QUERY, LastDecision(2, {"a": 1}))
+    epochs.decisions.record(QUERY, LastDecision(2, {"a": 1}))
     assert epochs.verdict(FIRST) is Verdict.ROLLBACK, "which tokens were valid is not known"
     assert dict(epochs.settled_by_decision()) == {FIRST: Verdict.ROLLBACK, SECOND: Verdict.ROLLBACK}
-
-
-def test_the_query_decided_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epoch, "EPOCH_QUERIES_MAX", 2)
-    epochs, seen = Epochs(), []
-    for name in ("a", "b", "a", "c"):
-        epochs.record_decision(StreamQuery("PG", name), LastDecision(1, {}))
-        seen.append([query.name for query in epochs.decisions])
-    assert seen == [["a"], ["a", "b"], ["b", "a"], ["a", "c"]]

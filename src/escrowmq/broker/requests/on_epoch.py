@@ -26,8 +26,9 @@ from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
 from escrowmq.store.store import Store
 from escrowmq.txn import epoch_decision
+from escrowmq.txn.decisions import StreamQuery
 from escrowmq.txn.engine import TransactionEngine
-from escrowmq.txn.epoch import StreamQuery, parse_epoch
+from escrowmq.txn.epoch import parse_epoch
 from escrowmq.txn.epoch_decision import EpochDecider
 
 

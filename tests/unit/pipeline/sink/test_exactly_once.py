@@ -24,7 +24,8 @@ from escrowmq.pipeline.sink.exactly_once import (
     write_halves,
 )
 from escrowmq.pipeline.sink.options import SinkOptions
-from escrowmq.txn.epoch import Epochs, LastDecision, parse_epoch
+from escrowmq.txn.decisions import LastDecision
+from escrowmq.txn.epoch import Epochs, parse_epoch
 
 from .test_deciding_broker import options_of
 from .test_halves import Broker
@@ -46,7 +47,7 @@ class Deciding(Broker):
         if known is not None:
             found = EpochDecision(decided="before", tokens=known.tokens, count=1)
         elif isinstance(wish, DecideEpoch):
-            self.epochs.record_decision(query, LastDecision(batch, wish.tokens))
+            self.epochs.decisions.record(query, LastDecision(batch, wish.tokens))
             found = EpochDecision(decided="now", tokens=wish.tokens, count=1)
         else:
             found = EpochDecision(decided="no", tokens={}, count=0)

@@ -6,6 +6,7 @@ import pytest
 
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.sink.options import SinkOptions, parse_sink_options
+from escrowmq.txn.decisions import UNNAMED
 
 LEAST = {"nameServer": "h:1", "topic": "t"}
 EXACT = {"transactional": "true", "producerGroup": "g"}
@@ -31,6 +32,7 @@ def test_defaults() -> None:
 
 def test_a_batch_write_has_a_name_of_its_own_or_the_given_one() -> None:
     assert parsed(EXACT).batch_epoch != parsed(EXACT).batch_epoch
+    assert UNNAMED.fullmatch(parsed(EXACT).batch_epoch.removesuffix("/0")), "as the broker knows it"
     named = parsed(EXACT | {"txnAppId": "job", "txnVersion": "3"})
     assert named.batch_epoch == "job/3"
 
