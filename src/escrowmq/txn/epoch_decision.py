@@ -132,8 +132,10 @@ class EpochDecider:
                     f"not {count}; nothing was changed"
                 )
                 return DecidedEpoch({}, refusal=reason)
+        # The reserve on a full disk is for ends alone.
+        is_settling = any(attempt.batch <= batch for attempt in self._epochs.attempts(query))
         put = self._store.put(
-            self._build_record(query, batch, tokens, now_ms), now_ms, is_settling=True
+            self._build_record(query, batch, tokens, now_ms), now_ms, is_settling=is_settling
         )
         if put.status is not PutStatus.OK:
             return DecidedEpoch({}, put=put)

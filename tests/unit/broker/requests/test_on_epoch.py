@@ -433,6 +433,24 @@ def test_a_start_logs_how_many_messages_of_decided_batches_it_ends(
     assert caplog.messages == ["2 halves of decided batches are ended now"]
 
 
+def test_a_decision_that_ends_nothing_leaves_the_reserve_of_a_full_disk_to_ends() -> None:
+    exchange, sink = make()
+    half = sink.caller.prepare("rows", b"a transaction")
+    sink.write(1, "a", b"1")
+    sink.write(9, "a", b"later")
+    exchange.disk.room = exchange.disk.used
+    while sink.caller.send("rows", bytes(3_000)).code == 0:
+        pass
+    for batch in (0, 0, 0):
+        assert sink.ask(Request.ESCROW_DECIDE, batch, tokens={}).code != 0
+    assert sink.decision(0)["decided"] == "no"
+    assert sink.decide(1, a=1)["decided"] == "now"
+    assert sink.caller.end(half, COMMIT).code == 0
+    exchange.disk.room = None
+    exchange.advance(20_000)
+    assert visible(exchange)[-2:] == [b"1", b"a transaction"]
+
+
 def test_decisions_of_one_group_make_none_of_another_forgotten() -> None:
     _, sink = make()
     sink.write(5, "a", b"batch 5")
