@@ -93,8 +93,8 @@ class EpochDecider:
             _log.error("decision record %d is skipped: %s", message.queue_offset, error)
 
     def _record_decision(self, record: _DecisionRecord) -> None:
-        query = StreamQuery(record.group, record.query)
-        self._epochs.decisions.record(query, LastDecision(record.batch, record.tokens))
+        decision = LastDecision(record.batch, _tokens_with_halves(record.tokens))
+        self._epochs.decisions.record(StreamQuery(record.group, record.query), decision)
 
     def save(self) -> bytes | None:
         """Return the content of the decisions file; None if no decision is newer than the last
@@ -132,6 +132,7 @@ class EpochDecider:
                     f"not {count}; nothing was changed"
                 )
                 return DecidedEpoch({}, refusal=reason)
+        tokens = _tokens_with_halves(tokens)
         # The reserve on a full disk is for ends alone.
         is_settling = any(attempt.batch <= batch for attempt in self._epochs.attempts(query))
         put = self._store.put(
@@ -209,6 +210,11 @@ class EpochDecider:
         for queue_offset in halves:
             self._engine.halves.pending.schedule(queue_offset, now_ms)
         return len(halves)
+
+
+def _tokens_with_halves(tokens: dict[str, int]) -> dict[str, int]:
+    """Return the tokens that have halves: the others would only take memory."""
+    return {token: count for token, count in tokens.items() if count}
 
 
 def _decode_file(saved: bytes | None) -> _DecisionsFile | None:

@@ -153,7 +153,7 @@ def test_a_request_that_cannot_be_read_is_refused(body: bytes) -> None:
 def test_a_token_with_another_number_of_halves_changes_nothing() -> None:
     _, sink = make()
     sink.write(1, "a", b"1")
-    for count in (2, 3):
+    for count in (0, 2):
         said = f"token a has 1 pending halves in batch 1 of q-1, not {count}"
         assert said in sink.refused(1, a=count)
     assert "token b has 0 pending" in sink.refused(1, a=1, b=1)
@@ -449,6 +449,16 @@ def test_a_decision_that_ends_nothing_leaves_the_reserve_of_a_full_disk_to_ends(
     exchange.disk.room = None
     exchange.advance(20_000)
     assert visible(exchange)[-2:] == [b"1", b"a transaction"]
+
+
+def test_a_token_without_halves_is_not_kept() -> None:
+    exchange, sink = make()
+    sink.write(1, "b", b"1")
+    assert sink.decide(1, a=0, b=1)["tokens"] == {"b": 1}
+    assert sink.decision(1)["tokens"] == {"b": 1}
+    exchange.crash()
+    sink.caller = exchange.connect()
+    assert sink.decision(1)["tokens"] == {"b": 1}
 
 
 def test_decisions_of_one_group_make_none_of_another_forgotten() -> None:
