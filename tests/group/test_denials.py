@@ -109,3 +109,24 @@ def test_denials_of_one_turn_share_a_mark(monkeypatch: pytest.MonkeyPatch) -> No
     caller.exchange.feed(caller, b"".join(frames[1:]))
     assert store_of(master).end_offset == begin + 2 * mark_size
     world.until(lambda: all(denied))
+
+
+def test_a_copy_takes_no_offset_and_denies_none_and_locks_nothing() -> None:
+    """It was the master a moment ago, and clients ask it until they have new routes."""
+    world, master = formed()
+    sent(world, master, b"one")
+    copy = next(host for host in world.hosts.values() if host is not master)
+    assert copy.broker is not None
+    caller = copy.broker.connect()
+    lock = {"consumerGroup": "CG", "clientId": "x", "mqSet": [QUEUE | {"brokerName": "b"}]}
+    replies = [
+        caller.begin(Request.UPDATE_CONSUMER_OFFSET, QUEUE | {"commitOffset": "1"}),
+        caller.begin(Request.QUERY_CONSUMER_OFFSET, QUEUE | {"setZeroIfNotFound": "false"}),
+        caller.begin(Request.LOCK_BATCH_MQ, body=msgspec.json.encode(lock)),
+        caller.begin(Request.UNLOCK_BATCH_MQ, body=msgspec.json.encode(lock)),
+    ]
+    world.until(lambda: all(replies))
+    for reply in replies:
+        assert reply.now.code == Response.SERVICE_NOT_AVAILABLE
+        assert "the master is" in (reply.now.remark or "")
+    assert copy.broker.core.broker.offsets.get("CG", "orders", 0) == -1

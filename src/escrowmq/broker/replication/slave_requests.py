@@ -42,12 +42,16 @@ MASTER_ONLY: Final = frozenset(
 data that a slave does not keep (pending halves, popped messages)."""
 
 GROUP_MASTER_ONLY: Final = MASTER_ONLY | {
+    _R.QUERY_CONSUMER_OFFSET, _R.UPDATE_CONSUMER_OFFSET, _R.LOCK_BATCH_MQ, _R.UNLOCK_BATCH_MQ,
     _R.UPDATE_BROKER_CONFIG,
     _R.AUTH_CREATE_USER, _R.AUTH_UPDATE_USER, _R.AUTH_DELETE_USER,
     _R.AUTH_CREATE_ACL, _R.AUTH_UPDATE_ACL, _R.AUTH_DELETE_ACL,
 }  # fmt: skip
 """The requests that only the master of a group that fails over serves. Its settings and users are
-copied too."""
+copied too. A copy may have been the master just now, and clients may not know yet that it is not:
+an offset that it accepted would be lost, one that it lacks may be known to the master, and a lock
+that it granted would be a second one. (A slave of RocketMQ's kind serves consumers while its master
+is off, as RocketMQ's does.)"""
 
 _PULLS: Final = (Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
 _BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
@@ -82,8 +86,9 @@ def slave_rows(
     def pull(asked: IncomingRequest[PullHeader]) -> Reply:
         if not replica.slave_reads:
             return Refusal(Response.SYSTEM_BUSY, _BUSY)
-        # Pulls do not wait at a slave: messages missing here may be at the master.
-        asked.header = _without_waiting(asked.header)
+        # Pulls do not wait at a slave: messages missing here may be at the master. Nor do they
+        # commit offsets: the master's replace them.
+        asked.header = _without_effects(asked.header)
         reply = pulls.pull_messages(asked)
         if isinstance(reply, PullAnswer) and reply.code != Response.SUCCESS:
             return msgspec.structs.replace(reply, code=Response.PULL_RETRY_IMMEDIATELY)
@@ -97,5 +102,6 @@ def slave_rows(
     return served
 
 
-def _without_waiting(header: PullHeader) -> PullHeader:
-    return msgspec.structs.replace(header, sys_flag=header.sys_flag & ~PullFlag.SUSPEND)
+def _without_effects(header: PullHeader) -> PullHeader:
+    flags = PullFlag.SUSPEND | PullFlag.COMMIT_OFFSET
+    return msgspec.structs.replace(header, sys_flag=header.sys_flag & ~flags)

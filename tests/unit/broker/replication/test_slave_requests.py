@@ -106,6 +106,14 @@ def test_pulls_are_served_where_they_are_wanted() -> None:
         assert (reply.ext or {})["suggestWhichBrokerId"] == "0"
 
 
+def test_a_pull_at_a_slave_commits_no_offset() -> None:
+    pair = copied(ReplicaSettings(role="SLAVE", slave_reads=True))
+    caller = pair.slave.connect()
+    fields = {"sysFlag": "5", "commitOffset": "3"}  # the offset, and the subscription
+    assert caller.pull("orders", 3, fields=fields).code == Response.SUCCESS
+    assert pair.slave.core.broker.offsets.get("CG", "orders", 0) == -1
+
+
 def test_queries_are_served() -> None:
     pair = copied()
     reply = pair.slave.connect().ask(
