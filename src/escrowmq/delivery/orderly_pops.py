@@ -134,6 +134,21 @@ class OrderlyBatches:
             batch.shift_future_times(now_ms)
             self._put_batch(line, batch)
 
+    def catch_up(self, group_offset: Callable[[GroupQueue], int]) -> None:
+        """Take the messages before a group's offset for acknowledged, and drop batches that are
+        finished: after a kill the file may be older than the offsets, which come from the log."""
+        for line, batch in list(self._batches.items()):
+            end, offsets = group_offset(line), batch.offsets()
+            if not offsets or end <= offsets[0]:
+                continue
+            if end > offsets[-1]:
+                self.drop_batch(line)
+                continue
+            for index, offset in enumerate(offsets):
+                if offset < end:
+                    batch.acked |= 1 << index
+            self.is_changed = True
+
     def mark_saved(self) -> None:
         """Note that the result of `content_to_save` is being stored: later changes need another
         save."""

@@ -332,6 +332,10 @@ class PopLedger:
         for point, offsets in self.popped.finish_deleted(is_gone):
             self._finished_of_deleted[point] = [*self._acks.pop(point, ()), *offsets]
 
+    def group_offset(self, queue: tuple[str, str, int]) -> int:
+        """Return the offset of a group in a queue of a topic; -1 if it has none."""
+        return self._offsets.get(*queue)
+
     def advance_orderly(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set the next offset of an orderly group in a queue: it has finished all messages before
         it. The next `flush` stores this."""

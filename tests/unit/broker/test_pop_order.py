@@ -202,6 +202,35 @@ def test_acknowledged_progress_survives_a_kill(world: World, consumer: PopConsum
     assert [got.body for got in consumer.pop()] == ["b", "c"]
 
 
+def test_a_batch_that_was_acknowledged_after_the_file_was_saved_blocks_nothing(
+    world: World, consumer: PopConsumer
+) -> None:
+    for text in "abcd":
+        world.send(text)
+    first = consumer.pop(maxMsgNums=2)
+    world.run(6_000)  # the file is saved
+    for got in first:
+        consumer.ack(got)
+    assert [got.body for got in consumer.pop(maxMsgNums=2)] == ["c", "d"]
+    world.crash()
+    assert [got.body for got in consumer.pop(maxMsgNums=2)] == ["c", "d"]
+
+
+def test_the_rest_of_a_batch_keeps_its_time_and_order_after_a_kill(
+    world: World, consumer: PopConsumer
+) -> None:
+    for text in "abcd":
+        world.send(text)
+    first = consumer.pop(maxMsgNums=3)
+    world.run(6_000)
+    consumer.ack(first[0])
+    world.crash()
+    assert consumer.pop() == []
+    for got in first[1:]:
+        consumer.ack(got)
+    assert [got.body for got in consumer.pop()] == ["d"]
+
+
 def test_an_ack_of_a_batch_that_is_not_known_passes_no_message(
     world: World, consumer: PopConsumer
 ) -> None:

@@ -78,6 +78,7 @@ class PopPart(Part):
             orderly_pops.PATH, lambda data: self.orders.load(data, start.now_ms)
         )
         self.ledger.load(start.now_ms, is_sound=start.is_sound)
+        self.orders.catch_up(self.ledger.group_offset)
         start.restore_groups(list(self.ledger.popped.counts), start.now_ms)
 
     def finish_input(self, now_ms: int) -> None:
