@@ -51,7 +51,10 @@ class Bundles:
 
     def __init__(self) -> None:
         self._members: dict[BundleId, list[int]] = {}
-        """The queue offsets of each bundle's pending halves, in order: each END needs the first."""
+        """The queue offsets of each bundle's pending halves, in the order in which they were first
+        stored: each END needs the first."""
+        self._numbers: dict[int, int] = {}
+        """By queue offset of a copy: the queue offset of the half that was carried forward."""
         self._sizes: dict[BundleId, int] = {}
         """The total size of the bodies in each bundle, counted since the start of the process. So a
         transaction that spans a restart may have twice the limit."""
@@ -86,11 +89,26 @@ class Bundles:
         if bundle is not None:
             self._sizes[bundle] = self._sizes.get(bundle, 0) + size
 
-    def add(self, bundle: BundleId, queue_offset: int) -> None:
-        """Add a pending half to its bundle."""
+    def add(self, bundle: BundleId, queue_offset: int, number: int | None = None) -> None:
+        """Add a pending half to its bundle. `number` is the queue offset of the original, if the
+        half is a copy: it keeps its place among the others."""
         assert queue_offset not in self.by_half, queue_offset
-        insort(self._members.setdefault(bundle, []), queue_offset)
+        if number is not None:
+            self._numbers[queue_offset] = number
+        insort(self._members.setdefault(bundle, []), queue_offset, key=self.number_of)
         self.by_half[queue_offset] = bundle
+
+    def number_of(self, queue_offset: int) -> int:
+        """Return the queue offset under which a half was first stored."""
+        return self._numbers.get(queue_offset, queue_offset)
+
+    def _remove_member(self, members: list[int], queue_offset: int) -> None:
+        """Remove a half from the members of its bundle."""
+        at = bisect_left(members, self.number_of(queue_offset), key=self.number_of)
+        while members[at] != queue_offset:  # an original and its copy have one number
+            at += 1
+        del members[at]
+        self._numbers.pop(queue_offset, None)
 
     def members(self, queue_offset: int) -> list[int]:
         """Return the halves that end together with this one, including it, in order."""
@@ -109,9 +127,7 @@ class Bundles:
         if bundle is None:
             return None
         members = self._members[bundle]
-        at = bisect_left(members, queue_offset)
-        assert members[at] == queue_offset, (members[at], queue_offset)
-        del members[at]
+        self._remove_member(members, queue_offset)
         if state is None:
             self._broken.add(bundle)
         if members:
@@ -128,7 +144,7 @@ class Bundles:
         bundle = self.by_half.pop(queue_offset, None)
         if bundle is not None:
             members = self._members[bundle]
-            members.remove(queue_offset)
+            self._remove_member(members, queue_offset)
             if not members:
                 del self._members[bundle]
                 self._sizes.pop(bundle, None)
@@ -141,18 +157,14 @@ class Bundles:
         while len(self._ended) > BUNDLES_REMEMBERED_MAX:
             self._ended.popitem(last=False)
 
-    def remove_replaced(self, queue_offset: int) -> int | None:
-        """Remove a half that was replaced by its copy, which must be a member already. If the
-        removed half was the one to check, return the next one, which need not be the copy."""
+    def remove_replaced(self, queue_offset: int) -> None:
+        """Remove a half that was replaced by its copy. The copy must be a member already, and takes
+        its place, also that of the half to check."""
         bundle = self.by_half.pop(queue_offset, None)
-        if bundle is None:
-            return None
-        members = self._members[bundle]
-        at = bisect_left(members, queue_offset)
-        assert members[at] == queue_offset, (members[at], queue_offset)
-        assert len(members) > 1, "the half that stands for it is there"
-        del members[at]
-        return None if at else members[0]
+        if bundle is not None:
+            members = self._members[bundle]
+            assert len(members) > 1, "the half that stands for it is there"
+            self._remove_member(members, queue_offset)
 
     def is_broken(self, bundle: BundleId) -> bool:
         """Whether a half of a bundle is unreadable, so that the bundle can only be rolled back."""

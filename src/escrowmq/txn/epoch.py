@@ -73,7 +73,8 @@ class Epochs:
     """The pending halves of each attempt, and the decisions."""
 
     def __init__(self) -> None:
-        self._halves: dict[EpochAttempt, dict[int, None]] = {}
+        self._halves: dict[EpochAttempt, dict[int, int]] = {}
+        """By queue offset of each half: the queue offset under which it was first stored."""
         self.by_half: dict[int, EpochAttempt] = {}
         """By queue offset: the attempt of each pending half that has an epoch. Other code only
         reads it."""
@@ -94,10 +95,12 @@ class Epochs:
             )
         return ""
 
-    def add(self, attempt: EpochAttempt, queue_offset: int) -> None:
-        """Add a pending half to its attempt."""
+    def add(self, attempt: EpochAttempt, queue_offset: int, number: int | None = None) -> None:
+        """Add a pending half to its attempt. `number` is the queue offset of the original, if the
+        half is a copy."""
         assert queue_offset not in self.by_half, queue_offset
-        self._halves.setdefault(attempt, {})[queue_offset] = None
+        number = queue_offset if number is None else number
+        self._halves.setdefault(attempt, {})[queue_offset] = number
         self.by_half[queue_offset] = attempt
         self._attempts.setdefault(attempt.query, {})[attempt] = None
 
@@ -119,8 +122,13 @@ class Epochs:
             del self._attempts[attempt.query]
 
     def halves(self, attempt: EpochAttempt) -> list[int]:
-        """The pending halves of an attempt, in the order in which they were stored."""
-        return list(self._halves.get(attempt, ()))
+        """The pending halves of an attempt, in the order in which they were first stored."""
+        numbers = self._halves.get(attempt, {})
+        return sorted(numbers, key=numbers.__getitem__)
+
+    def number_of(self, queue_offset: int) -> int:
+        """Return the queue offset under which a pending half was first stored."""
+        return self._halves[self.by_half[queue_offset]][queue_offset]
 
     def halves_count(self, attempt: EpochAttempt) -> int:
         """Return the number of pending halves of an attempt."""

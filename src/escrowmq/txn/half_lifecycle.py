@@ -12,14 +12,14 @@ import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.base.own_properties import EPOCH
+from escrowmq.base.own_properties import CARRIED, EPOCH
 from escrowmq.store.store import Store
 from escrowmq.txn.bundle import BundleId, Bundles, bundle_of
 from escrowmq.txn.check_counts import CheckCounts
 from escrowmq.txn.check_immunity import immunity_ms
 from escrowmq.txn.epoch import EpochAttempt, Epochs, stored_attempt
 from escrowmq.txn.half_identity import HalfIdentity
-from escrowmq.txn.half_records import recorded_checks
+from escrowmq.txn.half_records import original_offset, recorded_checks
 from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.pending import HalfRun, PendingHalves, PendingRow
 from escrowmq.txn.plain_halves import PlainHalf
@@ -46,6 +46,9 @@ class SettledHalf(msgspec.Struct):
 
     bundle: BundleId | None = None
     attempt: EpochAttempt | None = None
+    number: int | None = None
+    """The queue offset under which a half of a bundle or an attempt was first stored."""
+
     who: str = ""
     """The administrator that ended it; empty for a producer."""
 
@@ -126,7 +129,8 @@ class Halves:
             # The larger, not the sum: the tally's count of a copy includes the copy's own.
             checks=max(recorded_checks(properties), self.tally.count(queue_offset)),
         )
-        self._add_pending(queue_offset, row, bundle_of(properties), attempt)
+        number = original_offset(properties) if CARRIED in properties else None
+        self._add_pending(queue_offset, row, bundle_of(properties), attempt, number)
 
     def _first_check_delay_ms(self, wish_ms: int | None) -> int:
         """Return the time from the storing of a half to its first check. An immunity that is longer
@@ -166,13 +170,14 @@ class Halves:
         row: PendingRow,
         bundle: BundleId | None,
         attempt: EpochAttempt | None,
+        number: int | None,
     ) -> None:
         self.pending.add(queue_offset, row)
         self.meter.note_pending(row.topic, row.group, 1)
         if bundle is not None:
-            self.bundles.add(bundle, queue_offset)
+            self.bundles.add(bundle, queue_offset, number)
         if attempt is not None:
-            self.epochs.add(attempt, queue_offset)
+            self.epochs.add(attempt, queue_offset, number)
 
     def add_half_run(self, run: HalfRun) -> None:
         """Add consecutive halves of one shape."""
@@ -218,6 +223,11 @@ class Halves:
             self.bundles.by_half.get(queue_offset),
             self.epochs.by_half.get(queue_offset),
         )
+        number = None
+        if bundle is not None:
+            number = self.bundles.number_of(queue_offset)
+        elif attempt is not None:
+            number = self.epochs.number_of(queue_offset)
         topic, group, stored_ms = self._remove_from_tables(queue_offset)
         if bundle is not None:
             # The next half needs no deadline: all messages end together, or `schedule_rest` sets
@@ -227,7 +237,7 @@ class Halves:
             self.partly_ended.pop(queue_offset, None)
         self.ledger.record_outcome(queue_offset, state)
         self.meter.note_ended(state, topic, group, [now_ms - stored_ms])
-        return SettledHalf(queue_offset, state, row, bundle, attempt, who)
+        return SettledHalf(queue_offset, state, row, bundle, attempt, number, who)
 
     def settle_one_plain(self, queue_offset: int, state: State, now_ms: int) -> None:
         """Settle one plain half whose outcome need not be undone."""
@@ -300,7 +310,9 @@ class Halves:
         self.ledger.record_outcome(settled.queue_offset, State.PENDING)
         if settled.bundle is not None:
             self.bundles.reopen(settled.bundle)
-        self._add_pending(settled.queue_offset, row, settled.bundle, settled.attempt)
+        self._add_pending(
+            settled.queue_offset, row, settled.bundle, settled.attempt, settled.number
+        )
         self.meter.note_undone(row.topic)
 
     def set_aside(self, queue_offset: int, reason: str) -> None:
@@ -323,13 +335,9 @@ class Halves:
         """Remove a pending half that a newer copy replaces. The copy must be added already."""
         holder = self.take_open_reporter(old)
         self._remove_without_outcome(old)
-        leader = self.bundles.remove_replaced(old)
-        if leader is None:
-            leader = new
-        else:  # it was not checked before, and so had no deadline
-            self.pending.schedule(leader, self.pending.row(new).due_ms)
+        self.bundles.remove_replaced(old)
         if holder is not None:
-            self.note_open_report(leader, holder)
+            self.note_open_report(new, holder)
         if old in self.partly_ended:
             self.partly_ended[new] = self.partly_ended.pop(old)
         self.ledger.record_outcome(old, State.SETTLED)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.fixed_limits import INT_MAX, TOPIC_QUEUES_MAX
+from escrowmq.base.fixed_limits import INT_MAX, LONG_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
-from escrowmq.base.own_properties import DELAYED, OWNER, TRANSACTION
+from escrowmq.base.own_properties import CARRIED, DELAYED, OWNER, TRANSACTION
 from escrowmq.codec.properties import parse_number
 
 _CHECKS_MAX: Final = 99_999
@@ -116,6 +116,13 @@ def copy_to(
         reconsume_times=half.reconsume_times,
         prepared_log_offset=prepared_log_offset,
     )
+
+
+def original_offset(properties: dict[str, str]) -> int | None:
+    """Return the queue offset of the half of which a half is a copy, carried forward; None if it is
+    no such copy."""
+    text = properties.get(CARRIED)
+    return None if text is None else number_in(text.partition(":")[0], most=LONG_MAX)
 
 
 def recorded_checks(properties: dict[str, str]) -> int:

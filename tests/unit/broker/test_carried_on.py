@@ -187,7 +187,7 @@ def test_a_transaction_of_several_messages_is_carried_and_ended_as_a_whole() -> 
 
 
 def test_a_transaction_whose_first_half_alone_is_carried_is_asked_about_all_the_same() -> None:
-    """The half behind it leads from then on; its own appointment was void, as it did not before."""
+    """Its copy leads from then on, and its messages keep their order."""
     exchange, caller = on_a_full_disk()
     caller.prepare("T", b"0", group="PG", escrowTransaction="one")
     for _ in range(9):
@@ -203,7 +203,7 @@ def test_a_transaction_whose_first_half_alone_is_carried_is_asked_about_all_the_
     caller.take(CHECK)
     exchange.advance(70_000)
     assert caller.take(CHECK), "somebody is asked"
-    assert exchange.core.transactions.engine.halves.bundles.is_first_of_bundle(1)
+    assert exchange.core.transactions.engine.halves.bundles.is_first_of_bundle(2)
 
 
 def test_a_sender_may_not_wish_for_more_time_than_halves_are_kept() -> None:

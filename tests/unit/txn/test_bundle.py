@@ -183,7 +183,7 @@ def test_the_name_of_a_transaction_is_short_and_can_be_printed(text: str, said: 
 def test_a_half_of_no_transaction_leaves_none() -> None:
     bundles = Bundles()
     assert bundles.remove(5, State.COMMITTED) is None
-    assert bundles.remove_replaced(5) is None
+    bundles.remove_replaced(5)
     bundles.remove_settled_elsewhere(5)
 
 
@@ -208,9 +208,14 @@ def test_the_newest_ended_transactions_take_no_late_half(monkeypatch: pytest.Mon
     assert [bool(bundles.refusal(name)) for name in names] == [False, True, True]
 
 
-def test_a_half_that_was_replaced_passes_its_checks_on() -> None:
+def test_a_copy_takes_the_place_of_the_half_that_it_replaces() -> None:
     bundles = Bundles()
     for queue_offset in (1, 2, 3):
         bundles.add(TX, queue_offset)
-    assert bundles.remove_replaced(2) is None
-    assert bundles.remove_replaced(1) == 3
+    for old, new, members in ((2, 8, [1, 8, 3]), (1, 9, [9, 8, 3]), (9, 10, [10, 8, 3])):
+        bundles.add(TX, new, {2: 2, 1: 1, 9: 1}[old])
+        bundles.remove_replaced(old)
+        assert bundles.members(3) == members
+    assert [bundles.is_first_of_bundle(each) for each in members] == [True, False, False]
+    bundles.remove_settled_elsewhere(8)
+    assert bundles.remove(10, State.COMMITTED) == 3

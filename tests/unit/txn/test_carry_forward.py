@@ -11,9 +11,11 @@ from escrowmq.errors import StorageError
 from escrowmq.txn import carry_forward
 from escrowmq.txn.carry_forward import Carrier, note_carried
 from escrowmq.txn.check_schedule import LiveProducer
+from escrowmq.txn.decisions import StreamQuery
+from escrowmq.txn.epoch_decision import EpochDecider
 from escrowmq.txn.state import Verdict
 
-from .ground import Ground
+from .ground import HOST, Ground
 
 FIRST_MS = 6_050
 
@@ -154,3 +156,59 @@ def test_a_half_that_names_itself_or_nothing_as_its_first_is_no_copy(first: str)
     ground.reopen()
     assert list(ground.engine.halves.pending) == [0]
     assert ground.engine.halves.quarantine == {}
+
+
+def carry_first(ground: Ground, carrier: Carrier, half: StoredMessage) -> None:
+    """Carry one half forward, and not the ones after it."""
+    carrier.carry(half.log_offset + 1, ground.now_ms)
+    assert carrier.carried_count == 1
+    ground.engine.unsealed.seal(ground.now_ms)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_messages_of_a_transaction_keep_their_order_when_some_are_carried(
+    *, restarts: bool
+) -> None:
+    ground, carrier = carrying()
+    halves = [ground.prepare(body, escrowTransaction="tx") for body in (b"1", b"2", b"3")]
+    carry_first(ground, carrier, halves[0])
+    if restarts:
+        ground.reopen()
+    ground.end(halves[1], Verdict.COMMIT)
+    assert ground.finals() == [b"1", b"2", b"3"]
+
+
+def test_a_carried_half_stays_the_one_that_is_checked() -> None:
+    ground, carrier = carrying()
+    halves = [ground.prepare(body, escrowTransaction="tx") for body in (b"1", b"2")]
+    carry_first(ground, carrier, halves[0])
+    (ask,) = ground.due(FIRST_MS)
+    assert (ask.half.body, ask.queue_offset) == (b"1", 2)
+    ground.checker.note_answer(ask.queue_offset, 1)
+    carrier.carry(ground.store.end_offset, ground.now_ms)
+    assert carrier.carried_count == 3
+    ground.end(halves[1], Verdict.COMMIT)
+    assert ground.finals() == [b"1", b"2"]
+
+
+def test_an_undone_rollback_leaves_a_carried_half_in_its_place() -> None:
+    ground, carrier = carrying()
+    halves = [ground.prepare(body, escrowTransaction="tx") for body in (b"1", b"2")]
+    carry_first(ground, carrier, halves[0])
+    ground.store.refused = frozenset({Topic.OP})
+    ground.end(halves[0], Verdict.ROLLBACK)
+    ground.store.refused = frozenset()
+    ground.end(halves[0], Verdict.COMMIT)
+    assert ground.finals() == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_messages_of_a_batch_keep_their_order_when_some_are_carried(*, restarts: bool) -> None:
+    ground, carrier = carrying()
+    halves = [ground.prepare(b, escrowEpoch="q/1", escrowToken="a") for b in (b"1", b"2", b"3")]
+    carry_first(ground, carrier, halves[0])
+    if restarts:
+        ground.reopen()
+    decider = EpochDecider(ground.engine, ground.store, host=HOST)
+    assert decider.decide(StreamQuery("PG", "q"), 1, {"a": 3}, ground.now_ms).is_new
+    assert ground.finals() == [b"1", b"2", b"3"]
