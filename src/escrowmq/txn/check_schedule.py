@@ -9,7 +9,6 @@ time, so that one bad group starves no other."""
 from __future__ import annotations
 
 import collections
-import enum
 import logging
 from collections.abc import Callable, Container, Iterator
 from itertools import islice
@@ -23,6 +22,7 @@ from escrowmq.base.message import StoredMessage
 from escrowmq.base.own_properties import OWNER
 from escrowmq.errors import StorageError
 from escrowmq.txn.check_immunity import immunity_ms
+from escrowmq.txn.due_action import DueAction, choose_action
 from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.engine import TransactionEngine
 from escrowmq.txn.open_half import OpenHalf
@@ -57,23 +57,6 @@ class LiveProducer(msgspec.Struct):
     peer: int
     client_id: str
     topics: Container[str] = ()
-
-
-class DueAction(enum.Enum):
-    """What to do with a pending transaction that is due."""
-
-    ASK = enum.auto()
-    PARK = enum.auto()
-    EXPIRE = enum.auto()
-
-
-def choose_action(
-    *, checks: int, checks_max: int, age_ms: int, age_max_ms: int, is_reachable: bool
-) -> DueAction:
-    """Decide what to do with a pending transaction that is due."""
-    if checks >= checks_max or age_ms > age_max_ms:
-        return DueAction.EXPIRE
-    return DueAction.ASK if is_reachable else DueAction.PARK
 
 
 class CheckToSend(msgspec.Struct):
@@ -157,8 +140,7 @@ class CheckScheduler:
         halves = self._engine.halves
         for queue_offset in self.unconfirmed.take_unconfirmed(peer):
             if queue_offset in halves.pending and not self._settings.counts_all_checks:
-                count = halves.pending.uncount_check(queue_offset)
-                halves.tally.record(queue_offset, count)
+                self._uncount_check(queue_offset)
                 halves.events.add(now_ms, queue_offset, "not heard", detail="connection lost")
 
     def note_answer(self, queue_offset: int, peer: int, *, is_unknown: bool = False) -> None:
@@ -169,6 +151,12 @@ class CheckScheduler:
         if self._remove_unanswered(queue_offset):
             self.counters.answered += 1
             self.counters.unknown += is_unknown
+
+    def note_not_sent(self, queue_offset: int) -> None:
+        """Uncount a check that could not be sent: the producer was not asked."""
+        self._remove_unanswered(queue_offset)
+        if not self._settings.counts_all_checks:
+            self._uncount_check(queue_offset)
 
     def note_open_report(self, queue_offset: int, peer: int) -> None:
         """Note a client's report that the transaction is still open there. While the client repeats
@@ -406,6 +394,10 @@ class CheckScheduler:
         count = self._engine.halves.pending.count_check(queue_offset)
         self._engine.halves.tally.record(queue_offset, count)
         return count
+
+    def _uncount_check(self, queue_offset: int) -> None:
+        count = self._engine.halves.pending.uncount_check(queue_offset)
+        self._engine.halves.tally.record(queue_offset, count)
 
     def _complete_end(self, half: OpenHalf, now_ms: int) -> None:
         """Complete an END that could be stored only in part."""

@@ -92,6 +92,11 @@ class Keyring:
         self._current = self._keys[number] = _Key(number, secret, now_ms)
         return number
 
+    @property
+    def has_key(self) -> bool:
+        """Whether there is a key that signs."""
+        return self._current is not None
+
     def is_rotation_due(self, now_ms: int) -> bool:
         """Whether it is time for a new key."""
         return self._current is None or now_ms - self._current.since_ms >= self._rotation_ms()

@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 
 HOUR_MS: Final = 3_600_000
 
+_RENEWAL_AGAIN_MS: Final = 60_000
+"""The pause after a signing key could not be saved."""
+
 SNAPSHOT_MS: Final = 30_000
 SNAPSHOT_MIN: Final = 20_000
 """A snapshot is written only if at least this many halves were stored since the oldest pending
@@ -66,6 +69,7 @@ class Transactions:
         nothing is read again."""
         self._store = store
         self._settings = settings
+        self._renewal_again_ms = 0
         self._before: Transactions | None = None
         if before is not None and before.is_copy_loaded:
             self._before = before
@@ -191,18 +195,33 @@ class Transactions:
         number = self.keyring.rotate(now_ms)
         try:
             self._store.disk.replace(keyring.PATH, self.keyring.content_to_save(), is_private=True)
-        except StorageError:
+        except (StorageError, OSError):
             self.keyring.load(before)
             raise
         return number
+
+    def renew_due_key(self, now_ms: int) -> None:
+        """Create a new signing key if one is due. If it cannot be saved, the old key signs until
+        that succeeds. Raises StorageError if there is no old key."""
+        keyring = self.keyring
+        if not keyring.is_rotation_due(now_ms):
+            return
+        if keyring.has_key and now_ms < self._renewal_again_ms:
+            return
+        try:
+            self.renew_key(now_ms)
+        except (StorageError, OSError) as error:
+            if not keyring.has_key:
+                raise
+            self._renewal_again_ms = now_ms + _RENEWAL_AGAIN_MS
+            _log.warning("the old signing key stays in use, because no new one is saved: %s", error)
 
     def rotate_and_sign(
         self, place: PutResult | StoredMessage, unique_key: str, now_ms: int
     ) -> str:
         """Return the signed id of a half's transaction, after creating a new key if one is due.
-        Raises StorageError if the key cannot be saved."""
-        if self.keyring.is_rotation_due(now_ms):
-            self.renew_key(now_ms)
+        Raises StorageError if there is no key, and none can be saved."""
+        self.renew_due_key(now_ms)
         return self.sign(place, unique_key, now_ms)
 
     def sign(

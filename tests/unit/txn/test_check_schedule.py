@@ -11,9 +11,7 @@ from escrowmq.txn.check_schedule import (
     CHECKS_SENT_MAX,
     DUE_HANDLED_MAX,
     CheckToSend,
-    DueAction,
     LiveProducer,
-    choose_action,
 )
 from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.state import Verdict
@@ -23,26 +21,6 @@ from tests.harness.exchange import SMALL
 from .ground import FIRST_MS, NEXT_MS, A, B, C, Ground, ground_of
 
 MUTE_AFTER, MUTE_MS = BrokerSettings().mute_after, BrokerSettings().mute_ms
-
-
-@pytest.mark.parametrize(
-    ("checks", "age_ms", "is_reachable", "fate"),
-    [
-        (0, 0, True, DueAction.ASK),
-        (14, 100, True, DueAction.ASK),
-        (15, 0, True, DueAction.EXPIRE),
-        (0, 101, True, DueAction.EXPIRE),
-        (0, 0, False, DueAction.PARK),
-        (15, 0, False, DueAction.EXPIRE),
-    ],
-)
-def test_fate_of_a_transaction_that_is_due(
-    checks: int, age_ms: int, is_reachable: bool, fate: DueAction
-) -> None:
-    found = choose_action(
-        checks=checks, checks_max=15, age_ms=age_ms, age_max_ms=100, is_reachable=is_reachable
-    )
-    assert found == fate
 
 
 def test_nothing_is_asked_before_its_time_and_nothing_twice() -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from escrowmq.base.message import Message, Topic
+from escrowmq.errors import StorageError
 from escrowmq.txn import keyring, pending_snapshot
 from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.state import Verdict
@@ -209,3 +210,34 @@ def test_ids_are_signed_with_a_new_key_once_one_is_due(ground: Ground) -> None:
         assert transactions.find_signed_half(signed_id, ground.now_ms)[1] == half
         stored.append(ground.disk.read(keyring.PATH))
     assert stored[0] == stored[1] != stored[2]
+
+
+def test_the_old_key_signs_while_no_new_one_can_be_saved(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions = transactions_of(ground)
+    load(transactions, ground.now_ms)
+    half = ground.prepare()
+    key = half.properties["UNIQ_KEY"]
+    tries = []
+
+    def fails(path: str, data: bytes, *, is_private: bool = False) -> None:
+        tries.append(path)
+        raise StorageError("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ground.disk, "replace", fails)
+        with pytest.raises(StorageError):
+            transactions.rotate_and_sign(half, key, ground.now_ms)
+    transactions.rotate_and_sign(half, key, ground.now_ms)
+    ground.now_ms += ground.settings.key_rotation_hours * HOUR_MS
+    tries.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(ground.disk, "replace", fails)
+        for _ in range(5):
+            signed_id = transactions.rotate_and_sign(half, key, ground.now_ms)
+    assert len(tries) == 1, "the disk is left alone for a while"
+    assert transactions.find_signed_half(signed_id, ground.now_ms)[1] == half
+    assert transactions.keyring.is_rotation_due(ground.now_ms)
+    transactions.rotate_and_sign(half, key, ground.now_ms + 60_000)
+    assert not transactions.keyring.is_rotation_due(ground.now_ms + 60_000)

@@ -226,10 +226,11 @@ class EndHandlers(Part):
             place = msgspec.structs.replace(half, queue_offset=ask.queue_offset)
             try:
                 ext["escrowId"] = self._transactions.rotate_and_sign(place, unique_key, now_ms)
-            except StorageError as error:  # the check is sent later
+            except (StorageError, OSError) as error:
                 _log.warning(
                     "a check is postponed, because no signing key could be saved: %s", error
                 )
+                self._checker.note_not_sent(ask.queue_offset)
                 return
         body = encode_message(_half_for_producer(half, ask.count))
         self._peers.send_one_way(ask.peer, Request.CHECK_TRANSACTION_STATE, ext=ext, body=body)

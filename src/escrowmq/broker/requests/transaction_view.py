@@ -49,7 +49,7 @@ class TransactionItems:
             item.next_check_ms = row.due_ms if item.state == "waiting" else -1
         else:
             item.state = state.name.lower()
-        if not self._transactions.keyring.is_rotation_due(now_ms):
+        if self._transactions.keyring.has_key:
             unique_key = half.properties.get(Property.UNIQ_KEY, "")
             item.id = self._transactions.sign(half, unique_key, now_ms)
         return item

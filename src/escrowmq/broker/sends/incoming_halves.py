@@ -51,7 +51,7 @@ class IncomingHalves:
             and transactions.keyring.is_rotation_due(now_ms)
             and not REJECTED.concerns(about)
         ):
-            transactions.renew_key(now_ms)
+            transactions.renew_due_key(now_ms)
         refusal = first_refusal(HALF_RULES, about)
         if refusal is not None:
             return refusal
