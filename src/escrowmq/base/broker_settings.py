@@ -326,7 +326,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     places_as_rocketmq: Annotated[
         bool,
         Meta(
-            description="store offsets and bans for queues, topics and groups that do not exist",
+            description="keep offsets, locks and bans of queues, topics, groups that do not exist",
             extra=LIVE,
         ),
     ] = field(default=False, name="escrowPlacesAsRocketMQ")

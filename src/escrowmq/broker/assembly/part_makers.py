@@ -35,6 +35,7 @@ from escrowmq.broker.sends.message_from_request import MessageMaker
 from escrowmq.broker.upkeep.nameserver_registration import Registration
 from escrowmq.broker.upkeep.offset_saver import OffsetSaver
 from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
+from escrowmq.delivery.existing_queues import ExistingQueues
 from escrowmq.delivery.orderly_pops import OrderlyBatches
 from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.txn.engine import TransactionEngine
@@ -133,6 +134,7 @@ def make_client_handlers(b: BrokerState, *, on_producer: OnProducer) -> Heartbea
         clients=b.clients,
         poppers=b.poppers,
         locks=b.locks,
+        queues=ExistingQueues(b.settings, b.topics, b.store),
         peers=b.peers,
         on_producer=on_producer,
     )

@@ -36,6 +36,7 @@ from escrowmq.codec.client_bodies import (
 )
 from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader
 from escrowmq.delivery.clients import BROADCASTING, Channel, Clients, ConsumerGroup
+from escrowmq.delivery.existing_queues import ExistingQueues
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.pop_members import PopMembers
 from escrowmq.delivery.queue_locks import QueueLocks
@@ -66,6 +67,7 @@ class HeartbeatHandlers(Part):
         clients: Clients,
         poppers: PopMembers,
         locks: QueueLocks,
+        queues: ExistingQueues,
         peers: Peers,
         on_producer: OnProducer,
     ) -> None:
@@ -75,6 +77,7 @@ class HeartbeatHandlers(Part):
         self._clients = clients
         self._poppers = poppers
         self._locks = locks
+        self._queues = queues
         self._peers = peers
         self._on_producer = on_producer
         self._fingerprints: dict[int, int] = {}
@@ -276,8 +279,8 @@ class HeartbeatHandlers(Part):
     # -- order -------------------------------------------------------------------------------
 
     def lock_queues(self, asked: IncomingRequest[None]) -> Reply:
-        """Lock queues for a client, except those that another client of its group holds. Answer
-        with the locked queues."""
+        """Lock queues for a client, except those that another client of its group holds, or that do
+        not exist. Answer with the locked queues."""
         body = decode_body(LockBody, asked.body)
         locks = self._locks
         is_short = max(len(body.consumer_group), len(body.client_id)) <= CLIENT_ID_SIZE_MAX
@@ -286,6 +289,7 @@ class HeartbeatHandlers(Part):
             for queue in body.mq_set
             if is_short
             and len(queue.topic) <= TOPIC_SIZE_MAX_LONG
+            and (queue.topic, queue.queue_id) in self._queues
             and locks.lock(
                 body.consumer_group, body.client_id, queue.topic, queue.queue_id, asked.now_ms
             )

@@ -14,6 +14,7 @@ from escrowmq.codec.headers import (
     QueueHeader,
     SearchOffsetHeader,
 )
+from escrowmq.delivery.existing_queues import ExistingQueues
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
@@ -34,12 +35,12 @@ class OffsetHandlers:
         offsets: OffsetTable,
         answers: AnswerSender,
     ) -> None:
-        self._settings = settings
         self._store_settings = store_settings
         self._store = store
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
+        self._queues = ExistingQueues(settings, topics, store)
         self._answers = answers
 
     def query_offset(self, asked: IncomingRequest[QueryOffsetHeader]) -> Reply:
@@ -97,7 +98,7 @@ class OffsetHandlers:
             return Refusal(Response.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")
         if header.commit_offset is None:
             return Refusal(Response.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
-        if not self._has_queue(topic, header.queue_id):
+        if (topic, header.queue_id) not in self._queues:
             return Refusal(
                 Response.INVALID_PARAMETER,
                 f"queue {header.queue_id} of {topic} does not exist; its offset is not kept "
@@ -107,15 +108,6 @@ class OffsetHandlers:
             return Answer(remark="Offset has been previously reset")
         self._offsets.commit(group, topic, header.queue_id, header.commit_offset, asked.now_ms)
         return DONE
-
-    def _has_queue(self, topic: str, queue_id: int) -> bool:
-        """Whether to accept offsets of a queue: it exists, or was removed but may still have
-        messages. (RocketMQ accepts any offset, so clients can make its file grow.)"""
-        config = self._topics.get(topic)
-        if self._settings.places_as_rocketmq or config is None:
-            return self._settings.places_as_rocketmq
-        count = max(config.read_queue_nums, config.write_queue_nums)
-        return 0 <= queue_id < count or self._store.bounds(topic, queue_id)[1] > 0
 
     def search_offset(self, asked: IncomingRequest[SearchOffsetHeader]) -> Reply:
         """Answer with the queue offset for a time."""

@@ -267,6 +267,7 @@ def lock(caller: Caller, *queues: int, group: str = "CG", code: int = 41) -> lis
 
 def test_queue_is_locked_by_one_client_for_a_minute() -> None:
     exchange = Exchange()
+    exchange.create_topic("T", queues=3)
     first, second = exchange.connect("c1"), exchange.connect("c2")
     assert lock(first, 0, 1) == [0, 1]
     assert lock(second, 1, 2) == [2]
@@ -279,18 +280,29 @@ def test_queue_is_locked_by_one_client_for_a_minute() -> None:
 
 def test_locks_of_groups_are_independent() -> None:
     exchange = Exchange()
+    exchange.create_topic("T", queues=3)
     assert lock(exchange.connect("c1"), 0) == [0]
     assert lock(exchange.connect("c2"), 0, group="Other") == [0]
 
 
 def test_unlocked_queue_is_free_but_only_its_owner_unlocks_it() -> None:
     exchange = Exchange()
+    exchange.create_topic("T", queues=3)
     first, second = exchange.connect("c1"), exchange.connect("c2")
     lock(first, 0)
     lock(second, 0, code=Request.UNLOCK_BATCH_MQ)
     assert lock(second, 0) == []
     lock(first, 0, code=Request.UNLOCK_BATCH_MQ)
     assert lock(second, 0) == [0]
+
+
+def test_only_queues_that_exist_are_locked() -> None:
+    exchange = Exchange()
+    exchange.create_topic("T", queues=2)
+    client = exchange.connect("c1")
+    assert lock(client, -1, 0, 1, 2, 1_000_000) == [0, 1]
+    exchange.settings.places_as_rocketmq = True
+    assert lock(client, 7) == [7]
 
 
 # -- filters -------------------------------------------------------------------------------------
