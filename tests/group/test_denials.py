@@ -130,3 +130,38 @@ def test_a_copy_takes_no_offset_and_denies_none_and_locks_nothing() -> None:
         assert reply.now.code == Response.SERVICE_NOT_AVAILABLE
         assert "the master is" in (reply.now.remark or "")
     assert copy.broker.core.broker.offsets.get("CG", "orders", 0) == -1
+
+
+def test_denials_do_not_fill_the_log_however_many_there_are() -> None:
+    world, master = formed()
+    sent(world, master, b"one")
+    assert master.broker is not None
+    caller = master.broker.connect()
+    nothing = Half("orders", "PG", 7, 1_000_000, "key")
+    begin = store_of(master).end_offset
+    for _ in range(500):
+        caller.begin_end(nothing, COMMIT, is_one_way=True)
+    assert store_of(master).end_offset == begin, "nobody waits for the answer"
+    denied = [caller.begin_end(nothing, COMMIT) for _ in range(1_500)]
+    most = store_of(master).end_offset
+    denied += [caller.begin_end(nothing, COMMIT) for _ in range(500)]
+    assert store_of(master).end_offset == most
+    world.advance(200)
+    assert all(denied)
+    assert {one.now.code for one in denied} == {Response.SYSTEM_ERROR}
+    sent(world, master, b"two")
+
+
+def test_a_denial_that_waits_for_the_next_mark_is_confirmed_as_well() -> None:
+    world, master = formed()
+    sent(world, master, b"one")
+    assert master.broker is not None
+    caller = master.broker.connect()
+    nothing = Half("orders", "PG", 7, 1_000_000, "key")
+    first = [caller.begin_end(nothing, COMMIT) for _ in range(1_001)]
+    world.until(lambda: all(first))
+    world.isolate(master.name)
+    world.without_authority.add(master.name)
+    late = caller.begin_end(nothing, COMMIT)
+    world.advance(5_000)
+    assert late.now.code in (Response.FLUSH_SLAVE_TIMEOUT, Response.SERVICE_NOT_AVAILABLE)

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Flag, Response
+from escrowmq.broker.answers.denial_marks import AnswerMarks, DenialMarks
 from escrowmq.broker.answers.request_times import RequestLatency
 from escrowmq.broker.answers.waiting_answers import WaitingAnswer, WaitingAnswers
 from escrowmq.broker.incoming_request import Question
 from escrowmq.broker.input_time import InputTime
 from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.results import PutResult, PutStatus
-
-
-class AnswerMarks(Protocol):
-    """Appends marker records that belong to no queue, so that answers can wait for them to be
-    confirmed."""
-
-    @property
-    def changes_end(self) -> int:
-        """Log offset after the newest mark that was appended for changed tables."""
-        ...
-
-    def denial_mark(self) -> PutResult:
-        """Append a mark, once per input, for answers that say something does not exist."""
-        ...
-
-    def change_mark(self) -> PutResult | None:
-        """Append a mark after the tables that this input has changed; None if it changed none."""
-        ...
 
 
 class AnswerSender:
@@ -42,23 +23,25 @@ class AnswerSender:
         self._moment = moment
         self._latency = latency
         self.waiting = WaitingAnswers(ends)
+        self.denial_marks = DenialMarks(ends)
         self._marks: AnswerMarks | None = None
 
     def set_marks(self, marks: AnswerMarks) -> None:
         """From now on, delay each answer until the copies have the tables that its input changed.
         Only a group's master does this."""
         self._marks = marks
+        self.denial_marks.set_marks(marks)
 
-    def after_confirmation(self, denial: Answer | Refusal) -> Answer | Refusal:
+    def after_confirmation(self, asked: Question, denial: Answer | Refusal) -> Answer | Refusal:
         """In a group, make an answer that something does not exist wait until the copies confirm a
         later record. The client takes such an answer as final, and a master that was replaced
         without knowing it would deny what its successor has. If the log accepts no record, return a
         retryable refusal."""
-        if self._marks is None:
+        if self._marks is None or asked.command.flag & Flag.ONE_WAY:
             return denial
         if isinstance(denial, Refusal):
             denial = Answer(denial.code, ext=denial.ext, remark=denial.remark)
-        return _wait_for_mark(self._marks.denial_mark(), denial)
+        return _wait_for_mark(self.denial_marks.mark(self._moment.now_ms), denial)
 
     def send(
         self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None

@@ -332,6 +332,7 @@ class Assembly:
             self.clients,
             self.registration,
             self.door,
+            b.answers.denial_marks,
             b.answers.waiting,
         )
 

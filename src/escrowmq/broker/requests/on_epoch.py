@@ -94,7 +94,9 @@ class EpochHandlers(Part):
         self._topics.get_or_create(Topic.DECISIONS, now_ms=asked.now_ms)
         decided = self._decider.decide(query, batch, wish.tokens, asked.now_ms)
         if decided.refusal:
-            return self._answers.after_confirmation(Refusal(Response.SYSTEM_ERROR, decided.refusal))
+            return self._answers.after_confirmation(
+                asked, Refusal(Response.SYSTEM_ERROR, decided.refusal)
+            )
         if decided.put is not None:
             return self._putter.put_refusal(decided.put)
         body = EpochDecision(
@@ -118,10 +120,8 @@ class EpochHandlers(Part):
         known = self._engine.halves.epochs.decision(query, batch)
         if known is None:
             body = EpochDecision(decided="no", tokens={}, count=0)
-            return self._answers.after_confirmation(Answer(body=msgspec.json.encode(body)))
-        body = EpochDecision(
-            decided="before", tokens=known.tokens, count=sum(known.tokens.values())
-        )
+            return self._answers.after_confirmation(asked, Answer(body=msgspec.json.encode(body)))
+        body = EpochDecision(decided="before", tokens=known.tokens, count=sum(known.tokens.values()))
         return self._hold_until_visible(asked, query, batch, body)
 
     def _hold_until_visible(

@@ -55,7 +55,7 @@ class OffsetHandlers:
         # full disk nothing can be confirmed, but new groups must still be able to start.
         if self._store.write_gate.is_short_of_disk:
             return unknown
-        return self._answers.after_confirmation(unknown)
+        return self._answers.after_confirmation(asked, unknown)
 
     def _answer_without_offset(self, header: QueryOffsetHeader) -> Answer | Refusal:
         """Return the answer about a group that has no offset in a queue: offset 0, or that none was

@@ -153,7 +153,7 @@ class PullHandlers(Part):
         # The client would go back to the queue's end and read messages again, so the end must be
         # confirmed.
         is_beyond = code == Response.PULL_OFFSET_MOVED and got.next_offset < header.queue_offset
-        return self._answers.after_confirmation(pulled) if is_beyond else pulled
+        return self._answers.after_confirmation(asked, pulled) if is_beyond else pulled
 
     def _pull_answer(
         self, header: PullHeader, judged: PullDecision, got: GetResult, code: int

@@ -104,7 +104,7 @@ class EndHandlers(Part):
         acknowledged."""
         header = read_end(asked.command, self._transactions, asked.now_ms)
         if isinstance(header, Refusal):
-            return self._answers.after_confirmation(header)
+            return self._answers.after_confirmation(asked, header)
         claim = Claim(
             log_offset=header.commit_log_offset,
             queue_offset=header.tran_state_table_offset,
@@ -143,19 +143,21 @@ class EndHandlers(Part):
             case EndResult.UNKNOWN:
                 return HELD  # as in RocketMQ: nothing is changed or answered
             case EndResult.TOO_LATE:
-                return self._answers.after_confirmation(Answer(Response.ILLEGAL_OPERATION))
+                return self._answers.after_confirmation(asked, Answer(Response.ILLEGAL_OPERATION))
             case EndResult.COUNT_WRONG:
                 remark = (
                     f"the broker has {ended.count} messages of this transaction, not the number "
                     f"in escrowCount; nothing was changed"
                 )
-                return self._answers.after_confirmation(Refusal(Response.SYSTEM_ERROR, remark))
+                return self._answers.after_confirmation(
+                    asked, Refusal(Response.SYSTEM_ERROR, remark)
+                )
             case EndResult.NOT_STORED:
                 assert ended.put is not None
                 return self._putter.put_refusal(ended.put)
             case _:
                 refusal = Refusal(Response.SYSTEM_ERROR, _REMARKS[ended.answer])
-                return self._answers.after_confirmation(refusal)
+                return self._answers.after_confirmation(asked, refusal)
 
     def finish_input(self, now_ms: int) -> None:
         """Append the op records of this input's ENDs, and answer the ENDs."""
@@ -242,7 +244,7 @@ class EndHandlers(Part):
         source = self._store.read(log_offset)
         if source is None or source.topic not in (Topic.CHECK_MAX_TIME, Topic.HALF):
             remark = f"no message that was given up has the offset id {header.msg_id}"
-            return self._answers.after_confirmation(Refusal(Response.SYSTEM_ERROR, remark))
+            return self._answers.after_confirmation(asked, Refusal(Response.SYSTEM_ERROR, remark))
         # RocketMQ also resumes an ended transaction, which can lead to a second final message.
         state = self._transactions.resumption.state_of(source)
         if state == State.PENDING:
