@@ -83,6 +83,7 @@ class PopLedger:
         offsets: OffsetTable,
         host: bytes,
         later: Callable[[Message, int], object],
+        may_be_in_timer: Callable[[str], bool],
         is_there: IsConnected = never_renewed,
     ) -> None:
         self._store = store
@@ -104,6 +105,7 @@ class PopLedger:
             came_again=self._note_redelivered,
         )
         self._later = later
+        self._may_be_in_timer = may_be_in_timer
         self.topic = revive_topic(settings.cluster)
         self.log_end = 0
         """Everything stored here is durable once the log is durable up to this offset."""
@@ -293,9 +295,10 @@ class PopLedger:
 
     def _may_be_of_rocketmq(self, handle: CheckPointKey, invisible_ms: int, now_ms: int) -> bool:
         """Whether an unknown check point may be in the timer of a RocketMQ broker that used this
-        store before."""
+        store before. The acks that follow it there are the only others of the revive topic."""
         return (
-            handle.pop_ms < self._started_ms
+            self._may_be_in_timer(self.topic)
+            and handle.pop_ms < self._started_ms
             and handle.pop_ms + invisible_ms > now_ms
             and 0 <= handle.revive_queue < self._settings.revive_queues_count
         )

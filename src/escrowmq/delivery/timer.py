@@ -77,7 +77,7 @@ class TimerQueue:
         self.deliverer = DelayedDeliverer(store, put)
         self._precision_ms = settings.timer_precision_ms
         self._heap: list[int] = []
-        self._taken = 0
+        self._taken = self._loaded_end = 0
         self._blocks: dict[int, int] = {}
         """The number of pending records in each block of queue offsets, in order."""
         self._recalls: set[tuple[str, str]] = set()
@@ -126,6 +126,7 @@ class TimerQueue:
             self._counter = head.counter
         self._border = self._before.border
         self._taken = min(max(self._before.oldest, start), end)
+        self._loaded_end = end
         self._has_more = True
 
     def _oldest_pending(self, start: int) -> int | None:
@@ -163,6 +164,12 @@ class TimerQueue:
     def next_read_offset(self) -> int:
         """The next queue offset to read."""
         return self._taken
+
+    def may_hold(self, topic: str) -> bool:
+        """Whether messages of a topic wait here, or may be among records of an earlier process that
+        are not read yet."""
+        is_read = self._taken >= self._loaded_end and not self._unread.count
+        return self.counts.has(topic) or not is_read
 
     def forget_topic(self, topic: str) -> None:
         """Remove the figures of a deleted topic."""

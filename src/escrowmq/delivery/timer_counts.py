@@ -29,6 +29,10 @@ class WaitingCounts:
         """Return the number of waiting messages by topic."""
         return {topic: count.count for topic, count in self._counts.items()}
 
+    def has(self, topic: str) -> bool:
+        """Whether messages of a topic are waiting."""
+        return topic in self._counts
+
     def add(self, source: Message, step: int, now_ms: int) -> None:
         """Count a message of a topic that begins to wait (step 1), or no longer waits (-1)."""
         topic = source.properties.get(Property.REAL_TOPIC, "")

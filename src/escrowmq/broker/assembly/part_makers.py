@@ -231,6 +231,7 @@ def make_pop_part(
         offsets=b.offsets,
         host=b.identity.packed,
         later=putter.store_message,
+        may_be_in_timer=b.timer.may_hold,
         is_there=b.peers.is_reachable,
     )
     pops, peeks = _make_pop_handlers(b, ledger, orders, freed)
