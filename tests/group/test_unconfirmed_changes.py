@@ -73,3 +73,24 @@ def test_a_topic_that_a_replaced_master_has_deleted_alone_is_not_lost(how: str) 
     copy.kill()
     world.until(lambda: world.serving is master)
     assert bodies(world, master, 2) == [[b"kept 0"], [b"kept 1"]]
+
+
+def test_offsets_that_an_operator_has_set_are_known_to_the_next_master() -> None:
+    world, master = formed()
+    sent(world, master, b"one")
+    assert master.broker is not None
+    caller = master.broker.connect()
+    queue = {"consumerGroup": "CG", "topic": "orders", "queueId": "0"}
+    commit = caller.begin(Request.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": "1"})
+    world.until(lambda: commit)
+    world.advance(7_000)
+    fields = {"topic": "orders", "group": "CG", "timestamp": "0", "isForce": "true"}
+    reset = caller.begin(Request.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+    world.until(lambda: reset)
+    assert reset.now.code == 0
+    master.kill()
+    new = world.until(lambda: world.serving)
+    assert new.broker is not None
+    found = new.broker.connect().begin(Request.QUERY_CONSUMER_OFFSET, queue)
+    world.until(lambda: found)
+    assert found.now.ext == {"offset": "0"}

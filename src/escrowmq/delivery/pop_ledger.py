@@ -48,9 +48,11 @@ from escrowmq.delivery.revive_records import (
     MARK_GROUP,
     NEXT_PROPERTY,
     ORDER_TAG,
+    RESET_TAG,
     REVIVE_GROUP,
     CheckPointKey,
     OrderBody,
+    ResetBody,
     encode_ack,
     encode_check_point,
     former_revive_topics,
@@ -343,6 +345,14 @@ class PopLedger:
         """Set the next offset of an orderly group in a queue: it has finished all messages before
         it. The next `flush` stores this."""
         self._orders[group, topic, queue_id] = offset
+
+    def store_reset(
+        self, group: str, topic: str, offsets: dict[int, int], now_ms: int
+    ) -> PutResult:
+        """Store offsets that an operator sets, so that a start knows them if their file is older.
+        `offsets` are by queue."""
+        body = msgspec.json.encode(ResetBody(c=group, o=offsets, t=topic))
+        return self._put(RESET_TAG, body, 0, now_ms)
 
     def flush(self, now_ms: int) -> None:
         """Store the acks and orderly offsets of this input."""

@@ -20,11 +20,13 @@ from escrowmq.delivery.revive_records import (
     MARK_GROUP,
     NEXT_PROPERTY,
     ORDER_TAG,
+    RESET_TAG,
     REVIVE_GROUP,
     AckBody,
     CheckPointBody,
     CheckPointKey,
     OrderBody,
+    ResetBody,
 )
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Store
@@ -112,6 +114,12 @@ class ReviveReader:
             order = msgspec.json.decode(record.body, type=OrderBody)
             if not self._is_of_deleted_topic(order.t, record):
                 self._advance(order.c, order.t, order.q, order.o, now_ms)
+        elif tag == RESET_TAG and moves_offsets:
+            reset = msgspec.json.decode(record.body, type=ResetBody)
+            if not self._is_of_deleted_topic(reset.t, record):
+                for queue_id, offset in reset.o.items():
+                    if offset <= self._store.bounds(reset.t, queue_id)[1]:
+                        self._offsets.commit(reset.c, reset.t, queue_id, offset, now_ms)
 
     def _apply_check_point(
         self,

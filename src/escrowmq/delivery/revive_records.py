@@ -26,6 +26,10 @@ ORDER_TAG: Final = "escrowOrder"
 """The tag of records with an orderly group's offset. RocketMQ does not have it, and ignores such
 records."""
 
+RESET_TAG: Final = "escrowReset"
+"""The tag of records with the offsets that an operator has set for a group. RocketMQ does not have
+it, and ignores such records."""
+
 NEXT_PROPERTY: Final = "ESCROW_NEXT"
 """The property of a pop's check point with the group's next offset. RocketMQ does not have it."""
 
@@ -83,6 +87,16 @@ class OrderBody(msgspec.Struct):
     c: str
     o: int
     q: int
+    t: str
+
+
+class ResetBody(msgspec.Struct):
+    """The body of a record with the offsets that an operator has set for a group in a topic."""
+
+    c: str
+    o: dict[int, int]
+    """The offsets by queue."""
+
     t: str
 
 

@@ -199,7 +199,7 @@ def test_what_a_peer_handed_out_is_taken_over() -> None:
 def test_records_that_make_no_sense_are_passed_over() -> None:
     world, consumer = make()
     for body in (b"", b"[]", b'{"c":1}', b'{"c":"G","t":"T","n":0,"pt":1}'):
-        for tag in ("ck", "ack", "bAck", "escrowOrder", "other"):
+        for tag in ("ck", "ack", "bAck", "escrowOrder", "escrowReset", "other"):
             message = Message(topic=REVIVE, body=body, properties={Property.TAGS: tag})
             world.core.broker.store.put(message, world.now_ms)
     world.run(1)

@@ -64,6 +64,7 @@ from escrowmq.broker.upkeep.offset_saver import HalfProgressSaver
 from escrowmq.broker.upkeep.table_saving import TableSaver
 from escrowmq.codec.changed_settings import ChangedSettings
 from escrowmq.delivery import delay_queues, timer_file
+from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.txn.transaction_counters import TransactionMeter
 
@@ -121,7 +122,7 @@ class Assembly:
         handlers = (
             make_send_handlers(b, putter, self.transactions, rules),
             *(*_make_storing_handlers(b, putter), *_make_reading_handlers(b)),
-            *_make_operator_handlers(b, disk, changes, self.pops, meter),
+            *_make_operator_handlers(b, putter, disk, changes, self.pops, meter),
             *(pending, members, self.group_end, sync_state),
             *(self.ends, self.epochs, self.pulls, self.clients),
             *(*self.pops.handlers, *self.door.handlers),
@@ -391,8 +392,32 @@ def _topic_forgetters(
     return b.stats.forget_topic, pops.forget_topic, b.timer.forget_topic, meter.remove_topic
 
 
+def _make_operator_offset_handlers(
+    b: BrokerState, putter: MessageStorer, ledger: PopLedger
+) -> OperatorOffsetHandlers:
+    """Create the handlers of offsets that operators set."""
+    return OperatorOffsetHandlers(
+        settings=b.settings,
+        store=b.store,
+        topics=b.topics,
+        groups=b.groups,
+        offsets=b.offsets,
+        clients=b.clients,
+        readers=b.readers,
+        delays=b.delays,
+        peers=b.peers,
+        putter=putter,
+        store_reset=ledger.store_reset,
+    )
+
+
 def _make_operator_handlers(
-    b: BrokerState, disk: Disk, changes: ChangedSettings, pops: PopPart, meter: TransactionMeter
+    b: BrokerState,
+    putter: MessageStorer,
+    disk: Disk,
+    changes: ChangedSettings,
+    pops: PopPart,
+    meter: TransactionMeter,
 ) -> tuple[object, ...]:
     """Create the handlers that show and change the broker's state, for operators."""
     return (
@@ -423,17 +448,7 @@ def _make_operator_handlers(
             clients=b.clients,
             forgetters=(b.stats.forget_group, pops.forget_group),
         ),
-        OperatorOffsetHandlers(
-            settings=b.settings,
-            store=b.store,
-            topics=b.topics,
-            groups=b.groups,
-            offsets=b.offsets,
-            clients=b.clients,
-            readers=b.readers,
-            delays=b.delays,
-            peers=b.peers,
-        ),
+        _make_operator_offset_handlers(b, putter, pops.ledger),
         ConnectionHandlers(clients=b.clients, readers=b.readers),
         StatisticsHandlers(
             settings=b.settings,

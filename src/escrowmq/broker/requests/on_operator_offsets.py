@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from collections.abc import Callable
+
+from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peers import Peers
+from escrowmq.broker.sends.log_puts import MessageStorer
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import QueueId
 from escrowmq.codec.headers import (
@@ -21,7 +24,10 @@ from escrowmq.delivery.group_readers import GroupReaders
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.store.store import Store
+from escrowmq.store.store import PutResult, PutStatus, Store
+
+StoreReset = Callable[[str, str, dict[int, int], int], PutResult]
+"""Stores the offsets by queue that a group gets in a topic, given the time."""
 
 _ANY_QUEUE = -1
 _LATEST = -1
@@ -42,6 +48,8 @@ class OperatorOffsetHandlers:
         readers: GroupReaders,
         delays: DelayQueues,
         peers: Peers,
+        putter: MessageStorer,
+        store_reset: StoreReset,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -52,6 +60,8 @@ class OperatorOffsetHandlers:
         self._readers = readers
         self._delays = delays
         self._peers = peers
+        self._putter = putter
+        self._store_reset = store_reset
 
     def all_offsets(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with every committed offset."""
@@ -87,13 +97,16 @@ class OperatorOffsetHandlers:
             targets[queue_id] = target
         if not targets:
             return Refusal(Response.SYSTEM_ERROR, "No queues to reset.")
-        for queue_id, target in targets.items():
-            if self._settings.resets_offsets_here:
-                self._offsets.reset(header.group, header.topic, queue_id, target, asked.now_ms)
         body = self._offset_table_body(header.topic, targets)
         if not self._settings.resets_offsets_here:
             self._send_reset_to_members(header, body)
-        return Answer(body=body)
+            return Answer(body=body)
+        put = self._store_reset(header.group, header.topic, targets, asked.now_ms)
+        if put.status is not PutStatus.OK:
+            return self._putter.put_refusal(put)
+        for queue_id, target in targets.items():
+            self._offsets.reset(header.group, header.topic, queue_id, target, asked.now_ms)
+        return Answer(body=body, log_end=put.log_end)
 
     def _target_offset(self, header: ResetOffsetHeader, queue_id: int) -> int:
         store = self._store
@@ -151,6 +164,7 @@ class OperatorOffsetHandlers:
         """Copy the offsets of one group to another."""
         header = asked.header
         topics = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
+        log_end = 0
         online = self._clients.consumers.get(header.src_group)
         for topic in topics:
             if self._topics.get(topic) is None:
@@ -162,5 +176,12 @@ class OperatorOffsetHandlers:
                 and not topic.startswith(Topic.RETRY_PREFIX)
             ):
                 continue
+            offsets = self._offsets.offsets_of(header.src_group, topic)
+            if not offsets:
+                continue
+            put = self._store_reset(header.dest_group, topic, offsets, asked.now_ms)
+            if put.status is not PutStatus.OK:
+                return self._putter.put_refusal(put)
             self._offsets.clone(header.src_group, header.dest_group, topic, asked.now_ms)
-        return DONE
+            log_end = put.log_end
+        return Answer(log_end=log_end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
@@ -186,6 +187,49 @@ def test_group_is_set_to_a_time_to_the_end_and_to_an_offset(
     assert told(reset(client, -1)) == {0: 3, 1: 0}
     assert told(reset(client, -1, queueId="0", offset="2")) == {0: 2}
     assert query(client) == (0, "2")
+
+
+def test_offsets_that_an_operator_has_set_survive_a_kill(
+    exchange: Exchange, client: Caller
+) -> None:
+    for _ in range(3):
+        client.send("T")
+    commit(client, 3)
+    exchange.advance(7_000)  # the file is saved
+    reset(client, 0)
+    ext = {"srcGroup": "CG", "destGroup": "New", "topic": "T", "offline": "true"}
+    assert client.ask(Request.CLONE_GROUP_OFFSET, ext).code == 0
+    exchange.crash()
+    client = exchange.connect()
+    assert query(client) == query(client, group="New") == (0, "0")
+    commit(client, 2)
+    exchange.advance(7_000)
+    exchange.crash()
+    assert query(exchange.connect()) == (0, "2"), "later commits count"
+
+
+def test_reset_with_sync_flush_is_answered_when_it_is_durable() -> None:
+    exchange = Exchange(store_settings=msgspec.structs.replace(SMALL, is_sync_flush=True))
+    exchange.create_topic("T")
+    client = exchange.connect()
+    client.send("T")
+    commit(client, 1)
+    exchange.holds_syncs = True
+    ext = {"topic": "T", "group": "CG", "timestamp": "0", "isForce": "true"}
+    pending = client.begin(Request.INVOKE_BROKER_TO_RESET_OFFSET, ext)
+    assert not pending
+    exchange.sync()
+    assert pending.now.code == 0
+
+
+def test_reset_that_cannot_be_stored_changes_nothing(exchange: Exchange, client: Caller) -> None:
+    client.send("T")
+    commit(client, 1)
+    exchange.disk.room = exchange.disk.used
+    while client.send("T", bytes(3_000)).code == 0:
+        pass
+    assert reset(client, 0).code == 14
+    assert query(client) == (0, "1")
 
 
 def test_reset_that_was_not_told_yet_wins_over_commits(client: Caller) -> None:
