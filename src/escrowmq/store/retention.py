@@ -59,7 +59,7 @@ def _split_hours(text: str) -> list[str]:
 
 
 class _FreedSegments(NamedTuple):
-    """Segments before `until` are no longer needed, once the log is durable up to `log_end`."""
+    """Segments before `until` are no longer needed, once the log is irrevocable up to `log_end`."""
 
     until: int
     log_end: int
@@ -142,8 +142,8 @@ class Retention:
         expired_ms = now_ms - self._settings.reserved_hours * _HOUR_MS
         doomed: list[int] = []
         for start in log.segments.starts:
-            is_needed = start + log.segment_size > min(log.end_offset, self._state.ends.durable)
-            if is_needed or len(doomed) >= self._settings.delete_files_max:
+            end = min(log.end_offset, self._state.ends.irrevocable_end)
+            if start + log.segment_size > end or len(doomed) >= self._settings.delete_files_max:
                 break
             if not is_forced and log.segments.modified_ms(start) >= expired_ms:
                 break
@@ -183,16 +183,17 @@ class Retention:
 
     def _deletable_segments(self, free: list[int], now_ms: int) -> list[int]:
         """Return the segments that may be deleted now. Copies of their messages may have been
-        appended in this turn. Until these are durable, a power failure could take both."""
+        appended in this turn. Until these are durable, a power failure could take both; until the
+        members of a group have them, a fail-over could."""
         log, ends, freed = self._state.log, self._state.ends, self._freed
-        if not free or ends.durable >= ends.written_end:
+        if not free or ends.irrevocable_end >= ends.written_end:
             return free
-        is_durable = ends.durable >= freed.log_end
+        is_safe = ends.irrevocable_end >= freed.log_end
         until = free[-1] + log.segment_size
-        if is_durable and freed.until < until:
+        if is_safe and freed.until < until:
             self._freed = _FreedSegments(until, log.end_offset)
         self._planned_ms = min(self._planned_ms, now_ms + _LOOK_AGAIN_MS)
-        return [start for start in free if is_durable and start < freed.until]
+        return [start for start in free if is_safe and start < freed.until]
 
     def _save_log_begin(self, log_offset: int) -> None:
         try:

@@ -254,6 +254,32 @@ def test_segments_stay_till_what_stands_for_their_messages_is_durable() -> None:
     assert looked() == 8_192
 
 
+def test_segments_of_a_group_stay_till_its_members_have_what_stands_for_their_messages() -> None:
+    disk = SimDisk()
+    store = Store(disk, small(reserved_hours=1), hour=lambda _: 4, zone=UTC)
+    fill(store, 80)
+    store.ends.lead_group(timeout_ms=3_000)
+    store.ends.set_in_sync(2)
+    now_ms = disk.now_ms = 3_800_000
+
+    def looked() -> int:
+        store.retention.clean_up(now_ms)
+        return store.min_log_offset
+
+    assert looked() == 0, "no member has any of it"
+    store.ends.set_confirmed(store.end_offset)
+    store.retention.keeper = lambda _until, _now_ms: 8_192
+    store.put(message(100), now_ms)
+    carried = store.end_offset
+    while sync(store, now_ms + 60_000):
+        pass
+    assert store.durable_offset == carried
+    assert [looked(), looked()] == [0, 0]
+    store.put(message(101), now_ms)
+    store.ends.set_confirmed(carried)
+    assert looked() == 8_192
+
+
 def test_segments_found_free_later_wait_for_what_was_appended_by_then() -> None:
     disk = SimDisk()
     store = Store(disk, small(reserved_hours=1), hour=lambda _: 4, zone=UTC)
