@@ -211,14 +211,15 @@ class BrokerCore:
         broker = self.broker
         known = broker.peers.by_id.pop(peer, None)
         broker.output.drop_peer(peer)
-        broker.calls.fail_requests(peer, now_ms)
+        steps = [partial(broker.calls.fail_requests, peer, now_ms)]
         caller = self._dialler_of(peer)
         if caller is not None:
-            caller.connection_failed(peer, now_ms)
+            steps.append(partial(caller.connection_failed, peer, now_ms))
         if known is not None:
-            known.dialogue.disconnected(now_ms)
-            for part in self._parts:
-                part.disconnected(known, now_ms)
+            steps.append(partial(known.dialogue.disconnected, now_ms))
+            steps += [partial(part.disconnected, known, now_ms) for part in self._parts]
+        for step in steps:
+            self.rounds.run_guarded("a lost connection", step, now_ms)
 
     def dial_refused(self, peer: int, now_ms: int) -> None:
         """Report to the dialling part that no server listens at the address
@@ -311,11 +312,13 @@ class BrokerCore:
         time; timeouts keep their full length."""
         _log.warning("the clock was set forward by %.1f s", by_ms / 1000)
         self.broker.locks.clock_leapt(by_ms)
+        now_ms = self.broker.moment.now_ms
         for part in self._parts:
-            part.clock_leapt(by_ms)
+            step = partial(part.clock_leapt, by_ms)
+            self.rounds.run_guarded("a leap of the clock", step, now_ms)
         for front in self._fronts.values():
             if isinstance(front, TimedFront):
-                front.clock_leapt(by_ms, self.broker.moment.now_ms)
+                front.clock_leapt(by_ms, now_ms)
 
     def wake_at_ms(self) -> int:
         """When `wake` has something to do next."""

@@ -26,6 +26,30 @@ def make_synced() -> Exchange:
     return exchange
 
 
+def test_a_part_that_fails_hides_no_lost_connection_and_no_leap_of_the_clock_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exchange = Exchange()
+    exchange.gets_over_errors = True
+    caller = exchange.connect()
+    caller.heartbeat(producer="PG")
+    first, *others = exchange.core._parts
+
+    def fails(*_: object) -> None:
+        raise ValueError("no such peer")
+
+    seen: list[str] = []
+    for name in ("disconnected", "clock_leapt"):
+        monkeypatch.setattr(first, name, fails)
+        for part in others:
+            monkeypatch.setattr(part, name, lambda *_, name=name: seen.append(name))
+    exchange.core.clock_leapt(1_000)
+    caller.leave()
+    assert seen == ["clock_leapt"] * len(others) + ["disconnected"] * len(others)
+    failures = exchange.core.rounds.failures
+    assert (failures["a leap of the clock"], failures["a lost connection"]) == (1, 1)
+
+
 # -- requests ------------------------------------------------------------------------------------
 
 
