@@ -5,8 +5,9 @@ import json
 import pytest
 
 from escrowmq.base.codes import Request
+from escrowmq.broker.reads.pop_reader import Pop, PopResult
 from escrowmq.delivery import orderly_pops
-from escrowmq.errors import RemoteProtocolError
+from escrowmq.errors import RemoteProtocolError, StorageError
 from tests.unit.broker.consumer import PopConsumer
 from tests.unit.broker.world import START_MS, World, ext
 
@@ -105,6 +106,29 @@ def test_a_waiting_pop_is_answered_when_the_queue_is_free(
     world.run(1)
     (again,) = consumer.decode(world.reply())
     assert (again.body, again.reconsume_times) == ("b", 1)
+
+
+def test_an_unreadable_queue_of_one_group_keeps_no_other_group_waiting(
+    world: World, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.send("a")
+    other = PopConsumer(world, group="H", is_order=True, peer=2)
+    assert consumer.pop()
+    assert other.pop()
+    consumer.wait(poll_ms=60_000)
+    other.wait(poll_ms=60_000)
+    popper = world.core.assembly.pops._pops._popper
+    take = popper.take_messages
+
+    def fails(pop: Pop, now_ms: int) -> PopResult:
+        if pop.header.consumer_group == "G":
+            raise StorageError("Input/output error")
+        return take(pop, now_ms)
+
+    monkeypatch.setattr(popper, "take_messages", fails)
+    world.run(10_000)
+    assert world.take_replies() == []
+    assert [got.body for got in other.decode(world.reply(2))] == ["a"]
 
 
 def test_acks_of_what_was_not_handed_out(world: World, consumer: PopConsumer) -> None:

@@ -19,7 +19,7 @@ from escrowmq.codec.headers import PopHeader
 from escrowmq.delivery.held_pops import PopPolls
 from escrowmq.delivery.held_pulls import LongPoll, poll_weight
 from escrowmq.delivery.stats import Stats
-from escrowmq.errors import UsageError
+from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.store import Arrival
 
 _EMPTY: Final = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
@@ -152,7 +152,10 @@ class PeekHandlers:
         for held in islice(self.polls.take_expired(now_ms), RELEASED_AT_ONCE_MAX):
             asked = held.question.asked
             if self._is_still_allowed(asked, now_ms):
-                has_message = self._popper.has_message(asked.header, now_ms)
+                try:
+                    has_message = self._popper.has_message(asked.header, now_ms)
+                except (StorageError, OSError):  # its time is over, so it is answered nevertheless
+                    has_message = False
                 self._answers.send(asked, Answer(ext=_peek_fields(has_message=has_message)))
 
     def wake_at_ms(self) -> int:

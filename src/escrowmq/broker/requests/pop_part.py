@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
+from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.broker.part import NOTHING, File, Part, StartContext
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.reads.pop_reader import Pop
@@ -16,7 +18,10 @@ from escrowmq.delivery import assignment, orderly_pops
 from escrowmq.delivery.held_pops import PopPolls
 from escrowmq.delivery.orderly_pops import OrderlyBatches
 from escrowmq.delivery.pop_ledger import PopLedger
+from escrowmq.errors import StorageError
 from escrowmq.store.store import Arrival
+
+_log = logging.getLogger(__name__)
 
 
 class FreedListeners:
@@ -25,15 +30,21 @@ class FreedListeners:
 
     def __init__(self) -> None:
         self._told: list[OnFreed] = []
+        self._unread = RepeatedErrors()
 
     def add(self, listener: OnFreed) -> None:
         """Register a function that is called when a group may pop queues of a topic again."""
         self._told.append(listener)
 
     def __call__(self, group: str, topic: str, now_ms: int) -> None:
-        """Call the registered functions: the group may pop queues of the topic again."""
+        """Call the registered functions: the group may pop queues of the topic again. If the disk
+        cannot read the group's messages now, other groups are served nevertheless."""
         for listener in self._told:
-            listener(group, topic, now_ms)
+            try:
+                listener(group, topic, now_ms)
+            except (OSError, StorageError) as error:
+                if (end := self._unread.suppressed_note(f"{group} {topic}", now_ms)) is not None:
+                    _log.error("waiting pops of group %s are served later: %s%s", group, error, end)
 
 
 class PopPart(Part):
