@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.interop.process import until
 from tests.interop.servers import Server
 
 from .injected import GROUP, QUEUES, TOPICS, Injected, named
+from .messages import START
 from .topics import send_numbers
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 pytest.importorskip("pyspark")
 
 from escrowmq.pipeline.copies.export import exported
+from escrowmq.pipeline.copies.replay import SOURCE_COLUMNS, mark_copied, with_copy_keys
 from escrowmq.pipeline.reconcile.lease import FileLease
 from escrowmq.pipeline.reconcile.partitioned_table import PartitionedTable
 
@@ -36,6 +39,7 @@ PATIENT = ("--grace", 900, "--overdue", 3600, "--lookback", 1800, "--timeout", 6
 """Many minutes lie between the ages in the store and these bounds: on a busy machine a test stands
 still for a while, and what was young when the store was written must be young when it is judged."""
 
+NONE_SENT = "0 messages sent ({} skipped: the target has them)\n"
 SETTINGS = {"mappedFileSizeCommitLog": SEGMENT_SIZE, "transactionTimeOut": 36_000_000}
 
 
@@ -216,9 +220,13 @@ def test_a_replay_sends_each_message_once(
     code, told, _ = pipeline(*common, "--tags", "b")
     assert (code, told) == (0, "10 messages would be sent; --send sends them\n")
     assert pipeline(*common, "--tags", "b", "--send")[1] == "10 messages sent\n"
-    assert pipeline(*common, "--send", "--rate", "10000")[1] == "10 messages sent\n"
-    assert pipeline(*common, "--send")[1] == "0 messages sent\n"
-    pipeline(*common, "--send", "--twice")
+    some = "10 messages sent (10 skipped: the target has them)\n"
+    assert pipeline(*common, "--send", "--rate", "10000")[1] == some
+    assert pipeline(*common, "--send")[1] == NONE_SENT.format(20)
+    assert pipeline(*common)[1] == (
+        "0 messages would be sent (20 skipped: the target has them); --send sends them\n"
+    )
+    assert pipeline(*common, "--send", "--twice")[1] == "20 messages sent\n"
     reader = spark.read.format("escrowmq").option("nameServer", server.nameserver)
     found = reader.option("subscribe", target).load().collect()
     assert len(found) == 40
@@ -239,8 +247,43 @@ def test_what_is_chosen_of_the_source_does_not_hide_what_the_target_has(
     until("the end is over", lambda: SystemClock().now_ms() > end_ms)
     words = ["replay", "-n", server.nameserver, topic, "--to-topic", target, "--send"]
     words += ["--option", option.format(end=end_ms, topic=topic)]
-    assert pipeline(*words)[0] == 0
-    assert pipeline(*words)[1] == "0 messages sent\n"
+    count = 10 if option.startswith("ending") else 5
+    assert pipeline(*words)[1] == f"{count} messages sent\n"
+    assert pipeline(*words)[1] == NONE_SENT.format(count)
+
+
+def test_a_replay_takes_a_new_topic_of_an_old_name_for_other_messages(
+    spark: SparkSession, pipeline: Callable[..., Any], own_server: Callable[..., Server]
+) -> None:
+    server = own_server()
+    topic, target = (servers.new_topic(server, name, queues=1) for name in ("T", "again"))
+    words = ["replay", "-n", server.nameserver, topic, "--to-topic", target, "--send"]
+    send_numbers(server, topic, range(3))
+    assert pipeline(*words)[1] == "3 messages sent\n"
+    with escrowmq.Admin(server.nameserver) as admin:
+        admin.topics.delete(topic)
+        servers.new_topic(server, topic, queues=1)
+    send_numbers(server, topic, range(3, 6))
+    assert pipeline(*words)[1] == "3 messages sent\n"
+    assert pipeline(*words)[1] == NONE_SENT.format(3)
+    reader = spark.read.format("escrowmq").option("nameServer", server.nameserver)
+    found = reader.option("subscribe", target).load().collect()
+    assert sorted(int(row.body) for row in found) == [*range(6)]
+
+
+def test_copies_of_older_releases_are_recognised_by_position_and_time(spark: SparkSession) -> None:
+    places = [(number, START + dt.timedelta(seconds=number)) for number in range(3)]
+    rows: list[tuple[Any, ...]] = [
+        ("T", "broker-a", 0, number, at, "", [], b"", {}) for number, at in places
+    ]
+    keyed = with_copy_keys(spark.createDataFrame(rows, SOURCE_COLUMNS), topic="again")
+    keys = [row.olderKey for row in keyed.orderBy("queueOffset").collect()]
+    assert keys[0] == "9F0088BBBFD543E6B79C06653AAA5D0F", "as release 0.1.0 made it"
+    # The last is the copy of a message in a deleted topic.
+    copies = [(keys[0], START), (keys[0], START), (keys[2], START)]
+    present = spark.createDataFrame(copies, "msgId string, storeTimestamp timestamp")
+    found = mark_copied(keyed, present)
+    assert [row.isCopied for row in found.orderBy("queueOffset").collect()] == [True, False, False]
 
 
 @pytest.mark.parametrize("words", [[], ["--rate", "100000"]])

@@ -114,16 +114,22 @@ def _run_replay(arguments: argparse.Namespace) -> int:
     keyed = replay.with_copy_keys(messages, topic=target.topic)
     with ProgressBar(spark) as bar:
         bar.show_step("sending" if arguments.send else "counting")
+        present = None
         if not arguments.twice:
-            present = replay.present_ids(spark, source_options(arguments), target.topic)
-            keyed = replay.unsent_copies(keyed, present)
-        if arguments.send:
-            count = sum(row["sent"] for row in replay.send_copies(keyed, target).collect())
-            return print_change(arguments, {"sent": count}, f"{count} messages sent")
-        count = keyed.count()
-    return print_change(
-        arguments, {"wouldSend": count}, f"{count} messages would be sent; --send sends them"
-    )
+            present = replay.present_copies(spark, source_options(arguments), target.topic)
+        keyed = replay.mark_copied(keyed, present)
+        if not arguments.send:
+            count, skipped = replay.count_copies(keyed)
+            text = f"{count} messages would be sent{_skipped(skipped)}; --send sends them"
+            return print_change(arguments, {"wouldSend": count, "skipped": skipped}, text)
+        parts = replay.send_copies(keyed, target).collect()
+    count, skipped = (sum(part[name] for part in parts) for name in ("sent", "skipped"))
+    text = f"{count} messages sent{_skipped(skipped)}"
+    return print_change(arguments, {"sent": count, "skipped": skipped}, text)
+
+
+def _skipped(count: int) -> str:
+    return f" ({count} skipped: the target has them)" if count else ""
 
 
 DEEDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {

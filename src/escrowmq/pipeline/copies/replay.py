@@ -1,5 +1,6 @@
 """Sends a range of a topic to a topic again. The unique key of each copy is derived from the
-position of its source, so that a second replay sends no new messages.
+position and the store time of its source, so that a second replay sends no new messages. Positions
+alone would not do: after a topic was deleted, its successor has the same ones.
 
 Order is kept: a message with an order key goes to the queue that every client chooses for the key,
 and one without to a fixed queue for each queue of the source. A queue of the source is sent by one
@@ -12,7 +13,8 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from escrowmq.base.message import Property
@@ -25,14 +27,14 @@ from escrowmq.pipeline.source.options import SELECTING_OPTIONS
 
 GROUP: Final = "escrowmq-replay"
 SOURCE_COLUMNS: Final = (
-    "topic string, brokerName string, queueId int, queueOffset bigint, tags string, "
-    "keys array<string>, body binary, properties map<string,string>"
+    "topic string, brokerName string, queueId int, queueOffset bigint, storeTimestamp timestamp, "
+    "tags string, keys array<string>, body binary, properties map<string,string>"
 )
 """The columns that a replay needs of each message."""
 
 _SENT: Final = ("body", "tags", "keys", "properties", "brokerName", "queueId")
 _OFFSETS: Final = ("startingOffsets", "endingOffsets", "startingOffsetsByTimestampStrategy")
-_COUNT: Final = "partition int, sent bigint"
+_COUNTS: Final = "sent bigint, skipped bigint"
 
 
 class ReplayTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,23 +47,48 @@ class ReplayTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_copy_keys(messages: DataFrame, *, topic: str) -> DataFrame:
-    """Add to rows of `SOURCE_COLUMNS` the unique key of each copy (`key`)."""
+    """Add to rows of `SOURCE_COLUMNS` the unique key of each copy (`key`), and the one that older
+    releases gave it (`olderKey`)."""
     places = [F.coalesce(F.col(name).cast("string"), F.lit("")) for name in
               ("topic", "brokerName", "queueId", "queueOffset")]  # fmt: skip
-    key = F.upper(F.substring(F.sha2(F.concat_ws("\x01", F.lit(topic), *places), 256), 1, 32))
-    return messages.withColumn("key", key)
+    stored = F.unix_millis("storeTimestamp").cast("string")
+    return messages.withColumns(
+        {"key": _hash(F.lit(topic), *places, stored), "olderKey": _hash(F.lit(topic), *places)}
+    )
 
 
-def unsent_copies(keyed: DataFrame, present: DataFrame) -> DataFrame:
-    """Return the rows whose copy is not in the target yet; `present` has the target's ids
-    (`msgId`)."""
-    return keyed.join(present.select(F.col("msgId").alias("key")), "key", "left_anti")
+def _hash(*parts: Column) -> Column:
+    return F.upper(F.substring(F.sha2(F.concat_ws("\x01", *parts), 256), 1, 32))
+
+
+def mark_copied(keyed: DataFrame, present: DataFrame | None) -> DataFrame:
+    """Add to each row whether its copy is in the target already (`isCopied`). `present` has the
+    ids (`msgId`) and store times of the target's messages; without it no row counts as copied.
+
+    Under a key of an older release, only a message that was stored after the row is its copy: an
+    earlier one is the copy of a message in a deleted topic of the same name."""
+    if present is None:
+        return keyed.withColumn("isCopied", F.lit(False))
+    last = present.groupBy("msgId").agg(F.max("storeTimestamp").alias("copiedAt"))
+    older = last.withColumnsRenamed({"msgId": "olderKey", "copiedAt": "olderCopiedAt"})
+    found = keyed.join(last.withColumnRenamed("msgId", "key"), "key", "left_outer")
+    found = found.join(older, "olderKey", "left_outer")
+    is_older_copy = F.col("olderCopiedAt") >= F.col("storeTimestamp")
+    is_copied = F.col("copiedAt").isNotNull() | F.coalesce(is_older_copy, F.lit(False))
+    return found.withColumn("isCopied", is_copied).drop("copiedAt", "olderCopiedAt")
+
+
+def count_copies(keyed: DataFrame) -> tuple[int, int]:
+    """Return the numbers of rows that are to be sent, and of those that are copied."""
+    unsent, copied = F.count_if(~F.col("isCopied")), F.count_if("isCopied")
+    return tuple(keyed.agg(unsent, copied).collect()[0])
 
 
 def send_copies(keyed: DataFrame, target: ReplayTarget) -> DataFrame:
-    """Return a frame that sends the messages when it is computed; it has the number sent by
-    partition. Each queue of the source is sent in order, however the rows were partitioned
-    before."""
+    """Return a frame that sends the rows that are not copied yet (`isCopied`) when it is computed;
+    it has the numbers sent and skipped. Each queue of the source is sent in order, however the rows
+    were partitioned before."""
+    keyed = keyed.withColumn("body", F.when(~F.col("isCopied"), F.col("body")))
     if target.per_s:
         keyed = keyed.coalesce(1)  # a rate is kept by one
     else:
@@ -71,22 +98,21 @@ def send_copies(keyed: DataFrame, target: ReplayTarget) -> DataFrame:
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         yield from _send_batches(batches, target)
 
-    return keyed.mapInArrow(write, _COUNT)
+    return keyed.mapInArrow(write, _COUNTS)
 
 
 def _send_batches(batches: Iterable[Any], target: ReplayTarget) -> Iterator[Any]:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
     pace = RateLimiter(target.per_s)
-    sent = 0
+    sent = skipped = 0
     with KeyedSender(target.access, group=GROUP) as sender:
         queues: Sequence[MessageQueue] = ()
         for batch in batches:
+            unsent = batch.filter(pc.invert(batch.column("isCopied")))
+            skipped += batch.num_rows - unsent.num_rows
             queues = queues or sender.queues(target.topic)
-            keys = batch.column("key").to_pylist()
-            orders = map(_order_key, batch.column("properties").to_pylist())
-            rows = messages_of_rows(_message_columns(batch), topic=target.topic, order_by="")
+            keys = unsent.column("key").to_pylist()
+            orders = map(_order_key, unsent.column("properties").to_pylist())
+            rows = messages_of_rows(_message_columns(unsent), topic=target.topic, order_by="")
             for key, order_key, row in zip(keys, orders, rows, strict=True):
                 pace.wait()
                 if order_key:
@@ -95,11 +121,7 @@ def _send_batches(batches: Iterable[Any], target: ReplayTarget) -> Iterator[Any]
                     row.message, key=key, queue=None if order_key else _target_queue(row, queues)
                 )
                 sent += 1
-    number = context.partitionId() if context is not None else 0
-    yield pa.RecordBatch.from_arrays(
-        [pa.array([number], type=pa.int32()), pa.array([sent], type=pa.int64())],
-        names=["partition", "sent"],
-    )
+    yield pa.RecordBatch.from_pydict({"sent": [sent], "skipped": [skipped]})
 
 
 def _message_columns(batch: Any) -> Any:  # noqa: ANN401 - Arrow's
@@ -119,10 +141,11 @@ def _target_queue(row: AddressedMessage, queues: Sequence[MessageQueue]) -> Mess
     return own[row.queue_id % len(own)]
 
 
-def present_ids(spark: SparkSession, options: dict[str, str], topic: str) -> DataFrame:
-    """Return the ids of all messages in a topic. `options` are those of a replay's source; options
-    that select messages are ignored."""
+def present_copies(spark: SparkSession, options: dict[str, str], topic: str) -> DataFrame:
+    """Return the ids and store times of all messages in a topic. `options` are those of a replay's
+    source; options that select messages are ignored."""
     choices = {name.lower() for name in (*SELECTING_OPTIONS, *_OFFSETS)}
     kept = {name: value for name, value in options.items() if name.lower() not in choices}
-    reader = spark.read.format("escrowmq").schema("msgId string").options(**kept)
+    reader = spark.read.format("escrowmq").options(**kept)
+    reader = reader.schema("msgId string, storeTimestamp timestamp")
     return reader.option("subscribe", topic).load()
