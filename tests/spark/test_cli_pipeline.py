@@ -294,7 +294,7 @@ def test_a_replay_keeps_order_keys_and_queues_in_order(
     with escrowmq.Producer(server.nameserver, group="g") as producer:
         for number in range(40):
             key = "odd" if number % 2 else "even"
-            producer.send(source, b"%d" % number, tag=key, order_key=key)
+            producer.send(escrowmq.Message(source, b"%d" % number, tag=key, order_key=key, flag=7))
             queue = escrowmq.MessageQueue(source, "broker-a", number % 4)
             producer.send(source, b"%d" % number, tag=f"in {number % 4}", queue=queue)
     # Each of many short tasks has a piece of a queue, unless replay puts them together again.
@@ -305,6 +305,7 @@ def test_a_replay_keeps_order_keys_and_queues_in_order(
     found: dict[str, list[tuple[int, int, int]]] = {}
     for row in reader.option("subscribe", target).load().collect():
         found.setdefault(row.tags, []).append((row.queueId, row.queueOffset, int(row.body)))
+        assert row.flag == (7 if row.tags in ("odd", "even") else 0)
     assert len(found) == 6
     for tag, rows in found.items():
         assert len({queue_id for queue_id, _, _ in rows}) == 1, tag
@@ -329,6 +330,7 @@ def test_a_replay_keeps_order_keys_and_queues_in_order(
         (["funnel", "--out", "{tmp}", "--store", "{tmp}/none"], "cannot be read"),
         (["export", "-n", "127.0.0.1:1", "--out", "{tmp}", "t", "--from", "noon"], "is not a time"),
         (["replay", "t", "--to-topic", "u"], "no name server is given"),
+        (["replay", "t, u", "--to-topic", "u"], "u would be replayed into itself"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_code_2(

@@ -21,6 +21,7 @@ from escrowmq.cli.spark_options import (
     range_options,
     source_options,
 )
+from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,6 +107,11 @@ def _run_replay(arguments: argparse.Namespace) -> int:
     from escrowmq.pipeline.copies import replay
     from escrowmq.pipeline.session import ProgressBar
 
+    if arguments.to_topic in [name.strip() for name in arguments.topic.split(",")]:
+        raise UsageError(
+            f"{arguments.to_topic} would be replayed into itself, and each run would copy the copies; "
+            "give another --to-topic"
+        )
     options = range_options(arguments, topics=arguments.topic)
     access = parse_access(UserOptions(source_options(arguments)), needs_name_server=True)
     target = replay.ReplayTarget(access=access, topic=arguments.to_topic, per_s=arguments.rate)

@@ -28,11 +28,11 @@ from escrowmq.pipeline.source.options import SELECTING_OPTIONS
 GROUP: Final = "escrowmq-replay"
 SOURCE_COLUMNS: Final = (
     "topic string, brokerName string, queueId int, queueOffset bigint, storeTimestamp timestamp, "
-    "tags string, keys array<string>, body binary, properties map<string,string>"
+    "tags string, keys array<string>, body binary, properties map<string,string>, flag int"
 )
 """The columns that a replay needs of each message."""
 
-_SENT: Final = ("body", "tags", "keys", "properties", "brokerName", "queueId")
+_SENT: Final = ("body", "tags", "keys", "properties", "flag", "brokerName", "queueId")
 _OFFSETS: Final = ("startingOffsets", "endingOffsets", "startingOffsetsByTimestampStrategy")
 _COUNTS: Final = "sent bigint, skipped bigint"
 

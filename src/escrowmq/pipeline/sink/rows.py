@@ -21,6 +21,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "queueId": ("int", "bigint", "smallint", "tinyint"),
     "brokerName": ("string",),
     "properties": ("map<string,string>",),
+    "flag": ("int", "smallint", "tinyint"),
     "delayLevel": ("int", "bigint", "smallint", "tinyint"),
     "deliverTime": ("timestamp",),
 }
@@ -89,6 +90,7 @@ def messages_of_rows(batch: Any, *, topic: str, order_by: str) -> Iterator[Addre
                 order_key="" if orders[index] is None else str(orders[index]),
                 delay_level=column["delayLevel"][index] or 0,
                 deliver_at=_delivery_time(column["deliverTime"][index]),
+                flag=column["flag"][index] or 0,
             ),
             queue_id,
             broker,

@@ -28,6 +28,7 @@ def test_a_whole_row() -> None:
             "properties": pa.array([[("n", "1"), ("UNIQ_KEY", "theirs"), ("empty", "")]],
                                    type=pa.map_(pa.string(), pa.string())),
             "deliverTime": pa.array([MOMENT], type=pa.timestamp("us", tz="UTC")),
+            "flag": pa.array([7], type=pa.int32()),
             "customer": pa.array([17]),
         }
     )  # fmt: skip
@@ -40,7 +41,7 @@ def test_a_whole_row() -> None:
         ["a", "b"],
     )
     assert message.properties == {"n": "1"}, "names with a meaning are left out"
-    assert (message.order_key, message.deliver_at) == ("17", MOMENT)
+    assert (message.order_key, message.deliver_at, message.flag) == ("17", MOMENT, 7)
     assert (row.queue_id, row.broker_name) == (3, "b")
 
 
