@@ -37,15 +37,15 @@ class AttemptTokens(msgspec.Struct, frozen=True):
 def open_epoch(options: SinkOptions, *, broker_name: str) -> str:
     """Return the epoch of a write of a table. Raises UsageError if its broker has decided about a
     later write of the same name."""
-    shared = options.batch_epoch
-    if not options.app_id or not broker_name:
-        return shared
-    topic = f"/{options.topic}" if options.topic else ""
-    own = f"{options.app_id}{topic}/{options.version}"
+    if not options.app_id:
+        return options.batch_epoch
+    own = _named_epoch(options)
+    if not broker_name:
+        return own
     decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
     try:
-        # In older releases all topics of a name were counted together: look for such an epoch too.
-        for epoch in dict.fromkeys((own, shared)):
+        # Release 0.1.0 counted all topics of a name together: look for its epoch too.
+        for epoch in (own, options.batch_epoch):
             found = decider.decision(epoch)
             if found.decided != "no":
                 _require_latest(found, options)
@@ -53,6 +53,14 @@ def open_epoch(options: SinkOptions, *, broker_name: str) -> str:
     finally:
         decider.close()
     return own
+
+
+def _named_epoch(options: SinkOptions) -> str:
+    """Return the epoch of a named write. Two writes have the same one only if name, topic (empty
+    for rows that have their own) and number are the same, and none is an epoch of release 0.1.0:
+    names are stripped, so none of those begins with a space."""
+    app = options.app_id.replace("%", "%25").replace("/", "%2F")
+    return f" {app}/{options.topic}/{options.version}"
 
 
 def _require_latest(found: EpochDecision, options: SinkOptions) -> None:

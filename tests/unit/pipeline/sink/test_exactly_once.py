@@ -23,9 +23,8 @@ from escrowmq.pipeline.sink.exactly_once import (
     open_epoch,
     write_halves,
 )
-from escrowmq.pipeline.sink.options import SinkOptions
-from escrowmq.txn.decisions import LastDecision
-from escrowmq.txn.epoch import Epochs, parse_epoch
+from escrowmq.pipeline.sink.options import SinkOptions, parse_sink_options
+from escrowmq.txn.epoch import Epochs, LastDecision, parse_epoch
 
 from .test_deciding_broker import options_of
 from .test_halves import Broker
@@ -61,6 +60,13 @@ def broker() -> Deciding:
 
 def named(broker: Deciding, version: int, *, topic: str = "t") -> SinkOptions:
     return options_of(broker, txnAppId="nightly", txnVersion=str(version), topic=topic)
+
+
+def routed_rows(broker: Deciding, name: str, version: int) -> SinkOptions:
+    """The options of a write whose rows have a column `topic`."""
+    options = {"nameServer": broker.server.address, "producerGroup": "g", "transactional": "true"}
+    options |= {"txnAppId": name, "txnVersion": str(version)}
+    return parse_sink_options(options, is_stream=False, columns=["body", "topic"])
 
 
 def epoch_of(options: SinkOptions) -> str:
@@ -106,13 +112,36 @@ def test_the_same_number_is_a_retry(broker: Deciding, caplog: pytest.LogCaptureF
 def test_each_topic_counts_by_itself(broker: Deciding) -> None:
     write(named(broker, 21), epoch_of(named(broker, 21)))
     other = named(broker, 20, topic="other")
-    assert epoch_of(other) == "nightly/other/20"
+    assert epoch_of(other) == " nightly/other/20"
     assert epoch_of(options_of(broker)) != epoch_of(options_of(broker)), "no name, no number"
+
+
+def test_writes_whose_rows_have_topics_count_by_themselves(broker: Deciding) -> None:
+    routed = routed_rows(broker, "nightly", 21)
+    write(routed, epoch_of(routed))
+    assert epoch_of(named(broker, 21)) == " nightly/t/21"
+    assert epoch_of(named(broker, 20)) == " nightly/t/20"
+    assert epoch_of(routed) == " nightly//21"
+
+
+def test_a_slash_in_a_name_is_no_topic(broker: Deciding) -> None:
+    write(named(broker, 21), epoch_of(named(broker, 21)))
+    for name in ("nightly/t", "nightly%2Ft", "nightly/t/"):
+        routed = routed_rows(broker, name, 20)
+        write(routed, epoch_of(routed))
+    assert epoch_of(routed_rows(broker, "nightly/", 20)) == " nightly%2F//20"
+
+
+def test_keys_of_plain_sends_tell_writes_apart(broker: Deciding) -> None:
+    epochs = {open_epoch(each, broker_name="") for each in (
+        named(broker, 7), named(broker, 7, topic="other"), routed_rows(broker, "nightly", 7)
+    )}  # fmt: skip
+    assert len(epochs) == 3
 
 
 def test_a_write_of_a_release_in_which_topics_counted_together_is_known(broker: Deciding) -> None:
     write(named(broker, 21), "nightly/21")
     assert epoch_of(named(broker, 21)) == "nightly/21", "so that its retry writes nothing"
-    assert epoch_of(named(broker, 22)) == "nightly/t/22"
+    assert epoch_of(named(broker, 22)) == " nightly/t/22"
     with pytest.raises(UsageError, match="larger number is done"):
         epoch_of(named(broker, 20))
