@@ -63,12 +63,14 @@ class Broker:
         self.script: list[Callable[[Command], bytes | None]] = []
         """What the next pulls are answered with, before any is answered as it should be."""
         self.server = ScriptedServer(self.answer)
+        self.addresses = {0: self.server.address}
+        """The addresses in the route, by broker id."""
 
     def answer(self, request: Command) -> bytes | None:
         """The reply to any request."""
         if request.code == Request.GET_ROUTEINFO_BY_TOPIC:
             route = TopicRoute(
-                broker_datas=[BrokerData({0: self.server.address}, "broker-a", "c")],
+                broker_datas=[BrokerData(self.addresses, "broker-a", "c")],
                 queue_datas=[QueueData("broker-a", 6, 1, 0, 1)],
             )
             return encode_reply(request, 0, body=encode_route(route, is_standard=True))

@@ -33,6 +33,11 @@ from escrowmq.pipeline.source.options import PullOptions, SourceOptions
 _log = logging.getLogger(__name__)
 
 _REST_S: Final = 0.1
+_NOT_SERVED: Final = frozenset(
+    {Response.PULL_RETRY_IMMEDIATELY, Response.PULL_OFFSET_MOVED, Response.PULL_NOT_FOUND}
+)
+"""Response codes of a pull that returns no messages."""
+
 _SAMPLED_MAX: Final = 8
 _SAMPLE_COUNT: Final = 32
 
@@ -47,12 +52,14 @@ class PullInFlight(msgspec.Struct):
 
 class Puller:
     """Reads ranges of queues. It waits for a restarting broker. If a broker is silent or has no
-    route for `pullTimeoutMs`, it raises TransportError or RouteMissing."""
+    route for `pullTimeoutMs`, it raises TransportError or RouteMissing. What a slave lacks is read
+    from its master."""
 
     def __init__(self, access: ClusterAccess, pulling: PullOptions) -> None:
         self._access = access
         self._pulling = pulling
-        self._links: dict[str, BrokerLink] = {}
+        self._links: dict[tuple[str, bool], BrokerLink] = {}
+        """By the broker's name, and whether a slave is preferred."""
         self._clock = SystemClock()
 
     def close(self) -> None:
@@ -68,13 +75,18 @@ class Puller:
         while not run.is_over:
             before = run.position
             try:
-                yield from run.records(self._link(wanted.queue))
+                yield from run.records(self._link(wanted.queue, from_slave=run.from_slave))
+            except _NotOnSlaveError as reason:
+                _log.info("%s", reason)
+                self._drop_requests(wanted.queue, from_slave=True, is_lost=False)
+                run.from_slave = False
+                continue
             except _RetryLater as reason:
                 failure: Exception = reason.error
-                self._drop_requests(wanted.queue, is_lost=reason.is_lost)
+                self._drop_requests(wanted.queue, from_slave=run.from_slave, is_lost=reason.is_lost)
             except (TransportError, RouteMissing) as error:  # it has no route while it starts
                 failure = error
-                self._drop_requests(wanted.queue, is_lost=True)
+                self._drop_requests(wanted.queue, from_slave=run.from_slave, is_lost=True)
             else:
                 continue
             if run.position != before:
@@ -89,26 +101,32 @@ class Puller:
             _log.info("pulling again: %s", failure)
             threading.Event().wait(_REST_S)
 
-    def _link(self, queue: MessageQueue) -> BrokerLink:
-        found = self._links.get(queue.broker_name)
+    def _link(self, queue: MessageQueue, *, from_slave: bool) -> BrokerLink:
+        place = (queue.broker_name, from_slave)
+        found = self._links.get(place)
         if found is None:
             cluster = Cluster(self._access, tries=1, try_again_ms=0)
             try:
                 cluster.refresh_route(queue.topic)
             finally:
                 cluster.close()
-            address = cluster.broker_address(queue.broker_name, from_slave=self._pulling.from_slave)
+            address = cluster.broker_address(queue.broker_name, from_slave=from_slave)
             found = BrokerLink(address, self._access, timeout_ms=self._pulling.timeout_ms)
-            self._links[queue.broker_name] = found
+            self._links[place] = found
         return found
 
-    def _drop_requests(self, queue: MessageQueue, *, is_lost: bool) -> None:
+    def _drop_requests(self, queue: MessageQueue, *, from_slave: bool, is_lost: bool) -> None:
         """Drop the requests in flight on a link after an interrupted run."""
-        link = self._links.pop(queue.broker_name, None)
+        place = (queue.broker_name, from_slave)
+        link = self._links.pop(place, None)
         if link is not None and (is_lost or link.has_open_requests):
             link.close()
         elif link is not None:
-            self._links[queue.broker_name] = link
+            self._links[place] = link
+
+
+class _NotOnSlaveError(Exception):
+    """Raised for a pull that a slave cannot serve: it may lag, or keep less than its master."""
 
 
 class _RetryLater(Exception):
@@ -133,6 +151,8 @@ class _RangeReading:
         self._step = pulling.count
         self._at_once = 1  # until the first answer shows how much a pull returns
         self.position = wanted.low
+        self.from_slave = pulling.from_slave
+        """Whether a slave is asked, if there is one."""
 
     @property
     def is_over(self) -> bool:
@@ -183,6 +203,12 @@ class _RangeReading:
             self._adapt_requests(pull, following)
             self.position = following
             yield reply.body
+        elif self.from_slave and code in _NOT_SERVED:
+            # Without slaveReadEnable, a slave of RocketMQ answers that the next offset is further.
+            raise _NotOnSlaveError(
+                f"a slave of {self._wanted.queue.broker_name} does not serve offset {pull.low} of "
+                f"{self._wanted.queue}, so its master is asked"
+            )
         elif code == Response.PULL_RETRY_IMMEDIATELY:
             self._skip_to(pull, self._offset_field(reply, "nextBeginOffset"))
         elif code == Response.PULL_OFFSET_MOVED:

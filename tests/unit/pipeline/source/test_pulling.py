@@ -140,6 +140,40 @@ def test_offsets_far_beyond_the_end_are_lost(broker: Broker) -> None:
     assert offsets_of(broker, 150, 160, failOnDataLoss="false") == []
 
 
+@pytest.mark.parametrize("loss", ["true", "false"])
+@pytest.mark.parametrize(("low", "count"), [(0, 40), (0, 20), (30, 70), (0, 0)])
+def test_what_a_slave_lacks_is_read_from_its_master(
+    broker: Broker, low: int, count: int, loss: str
+) -> None:
+    slave = Broker(low=low, count=count)
+    broker.addresses[1] = slave.server.address
+    more = {"readFrom": "slave", "failOnDataLoss": loss}
+    assert offsets_of(broker, 20, 60, **more) == [*range(20, 60)]
+    asked = [each for each in slave.server.requests if each.code == Request.PULL_MESSAGE]
+    assert asked, "the slave is asked first"
+    slave.server.close()
+
+
+def test_only_what_the_master_lacks_is_lost(broker: Broker) -> None:
+    slave = Broker(count=30)
+    broker.addresses[1], broker.low = slave.server.address, 50
+    with pytest.raises(DataLost, match=r"messages 30 to 49 .* the next one there is 50"):
+        offsets_of(broker, 20, 60, readFrom="slave")
+    slave.server.close()
+
+
+def test_a_slave_that_may_not_be_read_skips_nothing(broker: Broker) -> None:
+    slave = Broker()
+    broker.addresses[1] = slave.server.address
+
+    def disabled(request: Command) -> bytes:
+        return slave.reply(request, Response.PULL_RETRY_IMMEDIATELY, following=32)
+
+    slave.script = [disabled] * 100
+    assert offsets_of(broker, readFrom="slave", failOnDataLoss="false") == [*range(100)]
+    slave.server.close()
+
+
 def test_a_gap_in_a_queue_is_told(broker: Broker) -> None:
     broker.holes = {*range(70)}
     with pytest.raises(DataLost, match="messages 0 to 69"):
