@@ -13,6 +13,9 @@ MESSAGES: Final = "escrowMessages"
 DELAYED: Final = "escrowDelay"
 """Delay of a half's message, counted from the commit."""
 
+REDONE: Final = "escrowRedone"
+"""On a message that an operator stored again because the one of a committed half was gone."""
+
 ORDER_KEY: Final = "escrowOrderKey"
 """The order key of a half, by which its queue is chosen at the commit."""
 

@@ -11,6 +11,7 @@ from escrowmq.base.own_properties import (
     DELAYED,
     MARKER,
     ORDER_KEY,
+    REDONE,
     TRANSACTION,
 )
 
@@ -25,5 +26,6 @@ RESERVED: Final = frozenset(
     "EXTEND_UNIQ_INFO", "CONSUME_START_TIME", "DUP_INFO", "INSTANCE_ID", "ARRIVE_TIME",
     "POP_CK_OFFSET", "PROPERTY_FORWARD_QUEUE_ID", "REDIRECT", "TIMER_DELAY_LEVEL",
     TRANSACTION, DELAYED, ORDER_KEY, CHECKER, MARKER, DEAD_LETTER,
+    REDONE,
 }  # fmt: skip
 """Names of properties that have a meaning of their own; users' properties must have other names."""

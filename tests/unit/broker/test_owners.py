@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
@@ -53,6 +54,39 @@ def world(**settings: Any) -> Exchange:
     for topic in ("TA", "TB", "Q"):
         exchange.create_topic(topic, 1)
     return exchange
+
+
+@pytest.mark.parametrize(("key", "keeps"), [("operator", True), ("a-team-1", False)])
+def test_only_an_operators_message_is_one_that_was_stored_again(key: str, keeps: bool) -> None:
+    exchange = world(admin_from="everybody")
+    caller = exchange.connect(host="10.0.0.7")
+    caller.credentials = (key, SECRET)
+    assert caller.send("TA", escrowRedone="true").code == 0
+    (message,) = exchange.connect().messages("TA")  # from a trusted address
+    assert (message.properties.get("escrowRedone") == "true") is keeps
+
+
+@pytest.mark.parametrize("actions", [["Update"], ["Get"]])
+def test_a_user_needs_update_on_the_cluster_to_store_a_message_again(actions: list[str]) -> None:
+    first = json.dumps({"username": "operator", "password": SECRET})
+    settings = BrokerSettings(authenticates=True, authorizes=True, first_user=first)
+    exchange = Exchange(msgspec.structs.replace(settings, admin_from="everybody"))
+    owner, caller = exchange.connect(), exchange.connect()
+    owner.credentials, caller.credentials = ("operator", SECRET), ("redo", SECRET)
+    made = {"topic": "TA", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+    made |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "order": "false"}
+    assert owner.ask(Request.UPDATE_AND_CREATE_TOPIC, made).code == 0
+    body = json.dumps({"password": SECRET}).encode()
+    assert owner.ask(Request.AUTH_CREATE_USER, {"username": "redo"}, body).code == 0
+    entries = [
+        {"resource": "Topic:TA", "actions": ["Pub"], "decision": "Allow"},
+        {"resource": "Cluster:*", "actions": actions, "decision": "Allow"},
+    ]
+    policies = json.dumps({"policies": [{"entries": entries}]}).encode()
+    assert owner.ask(Request.AUTH_CREATE_ACL, {"subject": "User:redo"}, policies).code == 0
+    assert caller.send("TA", escrowRedone="true").code == 0
+    (message,) = owner.messages("TA")
+    assert ("escrowRedone" in message.properties) is (actions == ["Update"])
 
 
 @pytest.fixture(name="exchange")

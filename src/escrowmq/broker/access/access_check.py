@@ -14,7 +14,7 @@ from escrowmq.acl import request_proofs
 from escrowmq.acl.access_explanation import explain_account, explain_user
 from escrowmq.acl.acl1_accounts import PUB
 from escrowmq.acl.acl1_files import AccountFiles
-from escrowmq.acl.acl2_accesses import topic_access
+from escrowmq.acl.acl2_accesses import UPDATE, cluster_access, topic_access
 from escrowmq.acl.acl2_policies import Action
 from escrowmq.acl.request_needs import Need
 from escrowmq.acl.request_proofs import AccountSecrets, ProofResult, RequestProofs
@@ -26,6 +26,7 @@ from escrowmq.base.ports import Disk, RandomSource
 from escrowmq.broker.access.audit_log import DenialLog
 from escrowmq.broker.access.on_acl1 import Acl1Handlers, BrokerLookup
 from escrowmq.broker.access.on_acl2 import Acl2Handlers
+from escrowmq.broker.access.operator_addresses import admits_operator
 from escrowmq.broker.access.quotas import Quotas
 from escrowmq.broker.access.rates import AddressRates
 from escrowmq.broker.access.request_rights import RequestRights
@@ -330,6 +331,21 @@ class AccessCheck(Part):
             )
             answers.append(verdict)
         return Answer(body=msgspec.json.encode(AccessJudgements(answers=answers)))
+
+    def may_store_again(self, asked: Question) -> bool:
+        """Whether an admitted sender may mark its message as the one of a committed half, stored
+        again: only one that may settle transactions."""
+        settings, host = self._settings, asked.peer.host
+        if not admits_operator(settings, asked.peer):
+            return False
+        if settings.acl_as_rocketmq:
+            return True
+        if self.accounts is not None and not self.accounts.trusts(asked.peer):
+            account = self.accounts.rules.accounts.get(asked.account)
+            if account is None or not account.is_admin:
+                return False
+        access = cluster_access(settings.cluster, UPDATE)
+        return not settings.authenticates or self.users.has_right(asked.account, access, host)
 
     # -- after the rules have changed --------------------------------------------------------------
 

@@ -141,7 +141,11 @@ def make_client_handlers(b: BrokerState, *, on_producer: OnProducer) -> Heartbea
 
 
 def make_send_handlers(
-    b: BrokerState, putter: MessageStorer, transactions: Transactions, rules: HalfRules
+    b: BrokerState,
+    putter: MessageStorer,
+    transactions: Transactions,
+    rules: HalfRules,
+    door: AccessCheck,
 ) -> SendHandlers:
     """Create the handlers that store producers' messages."""
     maker = MessageMaker(b.settings, b.frames, b.identity, b.chance)
@@ -172,6 +176,7 @@ def make_send_handlers(
         identity=b.identity,
         present=b.present,
         requesters=b.requesters,
+        may_store_again=door.may_store_again,
     )
 
 

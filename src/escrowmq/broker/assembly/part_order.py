@@ -120,7 +120,7 @@ class Assembly:
         pending = self._make_pending_handlers(b, denials)
         meter = self.transactions.engine.halves.meter
         handlers = (
-            make_send_handlers(b, putter, self.transactions, rules),
+            make_send_handlers(b, putter, self.transactions, rules, self.door),
             *(*_make_storing_handlers(b, putter), *_make_reading_handlers(b)),
             *_make_operator_handlers(b, putter, disk, changes, self.pops, meter),
             *(pending, members, self.group_end, sync_state),

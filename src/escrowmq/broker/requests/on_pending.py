@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -17,8 +16,8 @@ from escrowmq.base.codes import Response
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.access import audit_log
 from escrowmq.broker.access.audit_log import DenialLog
+from escrowmq.broker.access.operator_addresses import admits_operator
 from escrowmq.broker.incoming_request import IncomingRequest
-from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.on_transactions import EndHandlers
 from escrowmq.broker.requests.pending_filter import is_wanted_half
 from escrowmq.broker.requests.transaction_view import TransactionItems
@@ -87,9 +86,9 @@ class PendingHandlers:
 
     def address_refusal(self, asked: IncomingRequest[None]) -> Refusal | None:
         """Return why a peer may not administer transactions from its address; None when it may."""
-        allowed = self._settings.admin_from
-        if allowed == "everybody" or (allowed == "loopback" and _is_local(asked.peer)):
+        if admits_operator(self._settings, asked.peer):
             return None
+        allowed = self._settings.admin_from
         remark = f"escrowAdmin={allowed} does not let {asked.peer.address} administer transactions"
         self._denials.log_denial(asked, remark, asked.now_ms)
         return Refusal(Response.NO_PERMISSION, remark)
@@ -322,10 +321,6 @@ class PendingHandlers:
 
     def _write_audit_line(self, asked: IncomingRequest[None], what: str, reason: str) -> None:
         audit_log.write_line("operation", asked, what=what, reason=reason)
-
-
-def _is_local(peer: Peer) -> bool:
-    return ipaddress.ip_address(peer.packed[:-4]).is_loopback
 
 
 def _json_answer(body: msgspec.Struct) -> Answer:

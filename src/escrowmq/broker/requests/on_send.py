@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from escrowmq.base.answer import Refusal, Reply, SendAnswer
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Message, Property
-from escrowmq.base.own_properties import WANTS_ID
+from escrowmq.base.own_properties import REDONE, WANTS_ID
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.incoming_request import IncomingRequest
+from escrowmq.broker.incoming_request import IncomingRequest, Question
 from escrowmq.broker.sends.batches import BatchSends
 from escrowmq.broker.sends.destinations import Destinations, Header
 from escrowmq.broker.sends.forbidden_to_senders import clean_message
@@ -42,6 +44,7 @@ class SendHandlers:
         identity: Identity,
         present: RequestAccount,
         requesters: WaitingRequests,
+        may_store_again: Callable[[Question], bool],
     ) -> None:
         self._shedding = shedding
         self._destinations = destinations
@@ -53,6 +56,7 @@ class SendHandlers:
         self._identity = identity
         self._present = present
         self._requesters = requesters
+        self._may_store_again = may_store_again
 
     def send(self, asked: IncomingRequest[Header]) -> Reply:
         """Store one message or a batch."""
@@ -86,7 +90,7 @@ class SendHandlers:
         is_transactional = Property.TRAN_MSG in message.properties and is_half(
             message.properties, message.reconsume_times
         )
-        fault = clean_message(message, is_half=is_transactional)
+        fault = self._clean(asked, message, is_half=is_transactional)
         if fault:
             return Refusal(Response.MESSAGE_ILLEGAL, fault)
         refusal: Refusal | None = None
@@ -124,6 +128,15 @@ class SendHandlers:
             log_end=put.log_end if wants_to_wait(message.properties) else 0,
         )
         return with_safety_level(asked, sent)
+
+    def _clean(self, asked: IncomingRequest[Header], message: Message, *, is_half: bool) -> str:
+        """Remove what the sender may not set. Return why the message is refused, else an empty
+        text."""
+        redone = message.properties.get(REDONE)
+        fault = clean_message(message, is_half=is_half)
+        if redone and not is_half and self._may_store_again(asked):
+            message.properties[REDONE] = redone
+        return fault
 
     def _remember_requester(self, asked: IncomingRequest[Header], message: Message) -> None:
         """Remember which account sent a request message, so that its reply can be checked."""

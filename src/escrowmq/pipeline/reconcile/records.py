@@ -11,15 +11,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from escrowmq.base.message import Property, SysFlag, Topic
-from escrowmq.base.own_properties import DELAYED, EPOCH, OUTCOMES, TRANSACTION
+from escrowmq.base.own_properties import DELAYED, EPOCH, OUTCOMES, REDONE, TRANSACTION
 from escrowmq.pipeline.reconcile.due_times import delayed_record_due_ms, earliest_final_ms
 
 SYSTEM_TOPICS: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME, Topic.SCHEDULE, Topic.TIMER)
 """Topics in which the brokers store records of transactions, besides the messages' own topics."""
-
-REDONE: Final = "escrowRedone"
-"""Property of a message that a redo stored again because the final message of a committed half was
-gone."""
 
 _DONE: Final = "d"
 _OFFSET: Final = "^[0-9]{1,18}$"

@@ -13,6 +13,7 @@ import msgspec
 
 import escrowmq
 from escrowmq.base.message import Property
+from escrowmq.base.own_properties import REDONE
 from escrowmq.client.announced_commits import ROLLED_BACK, Member, recorded_outcomes
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.due_times import due_ms
@@ -22,7 +23,6 @@ from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
 from escrowmq.pipeline.brokers.pacing import RateLimiter
 from escrowmq.pipeline.reconcile.differences import DifferenceClass, Repair
-from escrowmq.pipeline.reconcile.records import REDONE
 
 _log = logging.getLogger(__name__)
 _audit = logging.getLogger("escrowmq.audit")

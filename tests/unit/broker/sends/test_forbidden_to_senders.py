@@ -11,6 +11,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.fixed_limits import MESSAGE_KEYS_MAX
 from escrowmq.base.message import Topic
+from escrowmq.base.own_properties import DELAYED, REDONE
 from escrowmq.broker.sends.forbidden_to_senders import EXAMINED_PROPERTIES, group_fault
 from escrowmq.codec.batch_body import encode_batch
 from escrowmq.codec.properties import encode_properties
@@ -100,7 +101,7 @@ def test_a_half_keeps_no_mark_of_its_sender_and_has_those_of_the_broker(
     half = caller.prepare("T", b"paid", **said)
     assert caller.end(half, COMMIT).code == 0
     (message,) = caller.messages("T")
-    assert kept(caller) == {"REAL_TOPIC", "REAL_QID"}
+    assert kept(caller) == {"REAL_TOPIC", "REAL_QID", DELAYED}, "a delay is its sender's to set"
     assert (message.properties["REAL_TOPIC"], message.properties["REAL_QID"]) == ("T", "0")
 
 
@@ -292,3 +293,41 @@ def test_message_with_more_keys_than_are_allowed_is_refused_alone_as_a_half_and_
     assert caller.send("T", KEYS=most + " k", TRAN_MSG="true", PGROUP="PG").code == 13
     assert send_batch(caller, PLAIN | {"KEYS": most + " k"}) == 13
     assert len(caller.messages("T")) == 2
+
+
+# -- messages of transactions that are stored again ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "host", "keeps"),
+    [
+        ("loopback", "127.0.0.1", True),
+        ("loopback", "10.0.0.9", False),
+        ("everybody", "10.0.0.9", True),
+        ("nobody", "127.0.0.1", False),
+    ],
+)
+def test_only_who_may_settle_transactions_marks_a_message_as_stored_again(
+    setting: Any, host: str, keeps: bool
+) -> None:
+    exchange = Exchange(BrokerSettings(admin_from=setting))
+    exchange.create_topic("T", 1)
+    caller = exchange.connect(host=host)
+    assert caller.send("T", escrowRedone="true", escrowDelay="true").code == 0
+    assert kept(caller) == ({REDONE} if keeps else set())
+    half = caller.prepare("T", b"paid", escrowRedone="true")
+    assert caller.end(half, COMMIT).code == 0
+    assert REDONE not in caller.messages("T")[1].properties
+
+
+def test_a_delayed_half_keeps_its_delay_and_a_forwarded_message_does_not(
+    exchange: Exchange,
+) -> None:
+    caller = exchange.connect()
+    half = caller.prepare("T", b"paid", escrowDelay="true", TIMER_DELAY_MS="1000")
+    assert caller.end(half, COMMIT).code == 0
+    exchange.advance(3_000)
+    (message,) = caller.messages("T")
+    assert message.properties["escrowDelay"] == "true"
+    assert caller.send("T", b"forwarded", escrowDelay="true").code == 0
+    assert "escrowDelay" not in caller.messages("T")[1].properties
