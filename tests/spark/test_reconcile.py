@@ -57,6 +57,12 @@ def ours() -> World:
             log.op(told_twice, outcomes=outcome)
     log.half(note("young", Fate.PENDING, "pending"), age_s=20)
     log.half(note("old", Fate.PENDING, "overdue"))
+    for key, found, text in (
+        ("immune", "pending", "3600"), ("no longer immune", "overdue", "900"),
+        ("no number", "overdue", "an hour"), ("negative", "overdue", "-3600"),
+        ("a week at most", "pending", "999999999999999999"),
+    ):  # fmt: skip
+        log.half(note(key, Fate.PENDING, found), CHECK_IMMUNITY_TIME_IN_SECONDS=text)
     log.half(note("alone", Fate.PARKED, "parked"))
     expired = log.half(note("expired", Fate.EXPIRED))
     log.put("TRANS_CHECK_MAX_TIME_TOPIC", UNIQ_KEY="expired")

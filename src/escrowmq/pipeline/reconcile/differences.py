@@ -87,16 +87,20 @@ def transaction_differences(
 ) -> DataFrame:
     """Find differences between halves, op records and final messages. `begin_times` has the store
     time of the first present message of each topic (`broker`, `topic`, `beganAt`, null without
-    one): messages committed before that were deleted with an earlier topic of that name."""
+    one): messages committed before that were deleted with an earlier topic of that name.
+
+    A half is overdue `overdue_s` after it was stored, or when the immunity that its producer
+    requested is over, if that is later."""
     age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("storedAt")
     final_age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("finalAt")
     late_s = F.unix_timestamp(F.lit(now)) - F.col("lateMs") / 1_000
     is_open = F.col("fate").isin(Fate.PENDING, Fate.PARKED)
     is_committed = F.col("fate") == Fate.COMMITTED
+    patience_s = F.greatest(F.lit(overdue_s), "immunityS")
     is_late = F.coalesce(late_s > overdue_s, F.lit(False))
     kind = (
         F.when(F.col("fate") == Fate.PARKED, DifferenceClass.PARKED)
-        .when(is_open & (age_s > overdue_s), DifferenceClass.OVERDUE)
+        .when(is_open & (age_s > patience_s), DifferenceClass.OVERDUE)
         .when(is_open, DifferenceClass.PENDING)
         .when(
             is_committed & (F.col("finalsCount") == 0) & F.col("isPurged"), DifferenceClass.PURGED

@@ -17,6 +17,9 @@ from escrowmq.pipeline.reconcile.due_times import delayed_record_due_ms, earlies
 SYSTEM_TOPICS: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME, Topic.SCHEDULE, Topic.TIMER)
 """Topics in which the brokers store records of transactions, besides the messages' own topics."""
 
+_IMMUNITY_MAX_S: Final = 7 * 24 * 3_600
+"""Brokers shorten longer immunities to this."""
+
 _DONE: Final = "d"
 _OFFSET: Final = "^[0-9]{1,18}$"
 
@@ -53,7 +56,16 @@ def halves(messages: DataFrame) -> DataFrame:
         ).alias("isRenewal"),
         _compared_content().alias("content"),
         F.when(_property(DELAYED) == "true", earliest_final_ms()).alias("dueMs"),
+        _immunity_s().alias("immunityS"),
     )
+
+
+def _immunity_s() -> Column:
+    """How long the broker does not check the half, because its producer said so (as
+    `txn/check_immunity`)."""
+    text = _property(Property.CHECK_IMMUNITY_TIME)
+    longest = F.lit(_IMMUNITY_MAX_S).cast("long")
+    return F.when(text.rlike(_OFFSET), F.least(text.cast("long"), longest)).otherwise(F.lit(0))
 
 
 def ops(messages: DataFrame) -> DataFrame:
