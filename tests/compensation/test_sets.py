@@ -45,6 +45,25 @@ def test_what_is_announced_only_is_told_and_what_is_in_both_goes(
         assert sets.counts() == (0, len(consumed - announced))
 
 
+def test_an_announcement_that_was_stored_twice_is_no_other_one(redis_server: RedisServer) -> None:
+    """A producer that gets no answer repeats it, perhaps in another queue, which is read later."""
+    sets = RedisSets(redis_server.url)
+    for queue in ("a", "b", "c"):
+        sets.note_begun(queue, 0)
+    sets.consume(["x"])
+    assert sets.announce_read({"x": 0}, queue="a", first=0, until=1)
+    assert lost(sets) == []
+    assert sets.announce_read({"x": 0, "y": 1}, queue="b", first=0, until=2)
+    found = [(some.lost, some.both_count) for some in sets.compare()]
+    assert found == [(["y"], 0)], "the second one counts no more"
+    sets.consume(["y"])
+    assert lost(sets) == []
+    assert sets.announce_read({"y": 0}, queue="c", first=0, until=1)
+    assert lost(sets) == []
+    assert sets.counts() == (0, 0)
+    sets.close()
+
+
 def test_a_hundred_thousand_ids(redis_server: RedisServer) -> None:
     sets = RedisSets(redis_server.url)
     ids = [f"{number:032d}@paid" for number in range(100_000)]

@@ -107,7 +107,10 @@ class RedisSets:
 
     def compare(self) -> Iterator[Compared]:
         """Remove the members that are in both sets; yield the announced ones, bucket by bucket.
-        Each bucket is compared and cleared in one MULTI."""
+        Each bucket is compared and cleared in one MULTI.
+
+        The removed members are kept until the next comparison: a producer that got no answer
+        stores an announcement twice, and the second one may be read after this comparison."""
         for number in range(self._buckets_count):
             found = self._compare_bucket(number)
             if found.lost or found.both_count:
@@ -146,20 +149,19 @@ class RedisSets:
 
     def _compare_bucket(self, number: int) -> Compared:
         announced, consumed = self._key("announced", number), self._key("consumed", number)
-        lost = self._key("lost", number)
+        lost, matched = self._key("lost", number), self._key("matched", number)
         pipe = self._redis.pipeline(transaction=True)
-        pipe.scard(announced)
-        # Only the differences are stored: the intersection contains nearly all members, and would
-        # cost most.
-        pipe.sdiffstore(lost, [announced, consumed])
-        pipe.sdiffstore(consumed, [consumed, announced])
+        pipe.sdiffstore(announced, [announced, matched])  # of the comparison before
+        pipe.sinterstore(matched, [announced, consumed])
+        pipe.sdiffstore(lost, [announced, matched])
+        pipe.sdiffstore(consumed, [consumed, matched])
         pipe.sunionstore(announced, [lost])
         pipe.smembers(lost)
         pipe.delete(lost)
         done = pipe.execute()
-        before, found = cast("int", done[0]), cast("set[Any]", done[4])
+        both_count, found = cast("int", done[1]), cast("set[Any]", done[5])
         texts = sorted(one.decode() if isinstance(one, bytes) else str(one) for one in found)
-        return Compared(texts, before - len(texts))
+        return Compared(texts, both_count)
 
     # -- the server --------------------------------------------------------------------------
 
