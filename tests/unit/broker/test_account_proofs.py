@@ -153,6 +153,29 @@ def test_a_poll_that_was_signed_so_waits_when_the_rules_change() -> None:
     assert pending.now.code == 1
 
 
+def test_from_a_trusted_address_the_user_of_acl_2_is_proved_alone() -> None:
+    disk = SimDisk()
+    disk.small["plain_acl.yml"] = b"globalWhiteRemoteAddresses: [10.0.0.1]\n" + FILE.replace(
+        b"owner-1, secretKey: " + SECRET.encode(), b"owner-1, secretKey: another-one"
+    )
+    disk.small["config/auth.json"] = USERS
+    settings = BrokerSettings(acl_enabled=True, authenticates=True, authorizes=True)
+    exchange = Exchange(settings, disk=disk)
+    exchange.core.broker.topics.put(TopicConfig(topic_name="T"), exchange.now_ms)
+
+    def send(host: str, key: str, secret: str = SECRET) -> Command:
+        caller = exchange.connect(host=host)
+        ext = {"a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "5", "i": ""}
+        return caller.ask(310, Signer(caller, key, secret).signed(310, ext, b"body"), b"body")
+
+    for key in ("operator", "owner-1"):
+        assert send("10.0.0.1", key).code == 0
+        wrong = send("10.0.0.1", key, "no-secret-of-it")
+        assert (wrong.code, wrong.remark) == (16, f"the signature of {key} is not right")
+    assert send("10.0.0.2", "owner-1").code == 16, "from elsewhere it must satisfy both"
+    assert send("10.0.0.2", "operator").code == 0
+
+
 def test_a_session_opens_nothing_and_stays_what_it_was() -> None:
     exchange = world()
     caller = come(exchange)

@@ -155,9 +155,11 @@ def accounts(kind: str) -> Host:
     disk = SimDisk()
     disk.small["plain_acl.yml"] = FILE
     disk.small["config/auth.json"] = USERS
-    is_new = kind == "2.0"
+    if kind == "trusted":  # by 1.0, which leaves the user of 2.0 to be proved
+        disk.small["plain_acl.yml"] = b"globalWhiteRemoteAddresses: [10.0.0.7]\n"
+    is_new = kind != "1.0"
     return make_host(
-        BrokerSettings(acl_enabled=not is_new, authenticates=is_new, authorizes=is_new), disk
+        BrokerSettings(acl_enabled=kind != "2.0", authenticates=is_new, authorizes=is_new), disk
     )
 
 
@@ -165,7 +167,7 @@ def signed(content: bytes, secret: str = SECRET) -> str:
     return base64.b64encode(hmac.digest(secret.encode(), content, "sha1")).decode()
 
 
-@pytest.mark.parametrize("kind", ["1.0", "2.0"])
+@pytest.mark.parametrize("kind", ["1.0", "2.0", "trusted"])
 def test_a_signature_over_something_else_proves_who_it_is(kind: str) -> None:
     host = accounts(kind)
     ext = {"topic": "T", ACCESS_KEY: "owner-1", SIGNATURE: signed(b"20260101T000000Z")}

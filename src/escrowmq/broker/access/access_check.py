@@ -102,6 +102,10 @@ class AccessCheck(Part):
         self.quotas = quotas
         self.denials = denials
         self.proofs = RequestProofs(settings.own_signatures, chance=chance, find=self._secrets_of)
+        # Where ACL 1.0 trusts an address, only the user of ACL 2.0 must be proved.
+        self._user_proofs = RequestProofs(
+            settings.own_signatures, chance=chance, find=self._user_secrets_of
+        )
         self.accounts = (
             Acl1Handlers(settings, identity, accounts, self._apply_changed_rules)
             if settings.acl_enabled
@@ -276,11 +280,18 @@ class AccessCheck(Part):
                 return []
             found.append(AccountSecrets((account.secret, account.former), account.is_admin))
         if self._settings.authenticates:
-            user = self.users.book.users.get(key)
-            if user is None:
+            users = self._user_secrets_of(key)
+            if not users:
                 return []
-            found.append(AccountSecrets((user.password, user.former), user.is_super))
+            found += users
         return found
+
+    def _user_secrets_of(self, key: str) -> list[AccountSecrets]:
+        """Return the secrets of a user of ACL 2.0; an empty list if there is no such user."""
+        user = self.users.book.users.get(key)
+        if user is None:
+            return []
+        return [AccountSecrets((user.password, user.former), user.is_super)]
 
     def _judge_by_rules(
         self, asked: Question, now_ms: int, *, is_held: bool = False
@@ -288,9 +299,11 @@ class AccessCheck(Part):
         """Judge a request by the rules, its signature included. Return the refusal and the reason
         without RocketMQ's prefix; None when it is admitted."""
         proof = _UNPROVED
-        if self.accounts is None or not self.accounts.trusts(asked.peer):
+        is_trusted = self.accounts is not None and self.accounts.trusts(asked.peer)
+        if self._settings.authenticates or not is_trusted:
+            proofs = self._user_proofs if is_trusted else self.proofs
             window_s = 0 if is_held else self._settings.signature_window_s
-            proof = self.proofs.verify_request(
+            proof = proofs.verify_request(
                 asked.peer, asked.command, is_held=is_held, now_ms=now_ms, window_s=window_s
             )
         if proof.fault:
