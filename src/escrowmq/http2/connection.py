@@ -146,6 +146,8 @@ class Http2Connection(OutgoingStreams):
         if limits.streams_max != self._limits.streams_max:
             most = {Http2Setting.MAX_CONCURRENT_STREAMS: limits.streams_max}
             self._out.append(frames.encode_settings(most))
+            # All of the client's open streams may be aborted at once.
+            self._streams.remember_given_up(limits.streams_max)
         self._limits = limits
 
     def _has_preface(self, data: bytes) -> bool:

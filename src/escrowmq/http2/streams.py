@@ -102,6 +102,10 @@ class StreamTable:
         queues it again."""
         return self._ready.popitem(last=False)[1] if self._ready else None
 
+    def remember_given_up(self, most: int) -> None:
+        """Remember at least this many aborted streams."""
+        self._given_up_max = max(self._given_up_max, most)
+
     def remember_aborted(self, stream_id: int) -> None:
         """Remember an aborted stream: its frames may arrive until the client knows."""
         self._given_up[stream_id] = None

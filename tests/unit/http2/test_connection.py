@@ -257,6 +257,19 @@ def test_frames_that_cross_with_a_reset_are_skipped() -> None:
     assert len(client.write(client.headers(3))) == 1
 
 
+def test_all_calls_that_a_proved_account_may_have_open_can_be_reset_at_once() -> None:
+    client = Client(Http2Limits(streams_max=2))
+    client.connection.allow(Http2Limits(streams_max=5))
+    streams = range(1, 11, 2)
+    for stream_id in streams:
+        client.write(client.headers(stream_id))
+    for stream_id in streams:
+        client.connection.reset(stream_id, Error.CANCEL)
+    client.write(b"".join(client.data(stream_id, b"x") for stream_id in streams))
+    assert not client.connection.is_over
+    assert len(client.write(client.headers(11))) == 1
+
+
 def and_fields(*more: tuple[bytes, bytes]) -> Fields:
     return [*REQUEST, *more]
 
