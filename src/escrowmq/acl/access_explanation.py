@@ -7,6 +7,7 @@ from typing import Final
 
 from escrowmq.acl.acl1_accounts import ANY, DENY, PERMISSIONS, PUB, SUB, Account, Acl1Rules
 from escrowmq.acl.acl1_guard import includes_right
+from escrowmq.acl.acl2_guard import covers_own_topics
 from escrowmq.acl.acl2_policies import (
     Access,
     Action,
@@ -126,21 +127,28 @@ def explain_user(
         return decide(True, "authorizationEnabled=false: a name is enough")
     if user.is_super:
         return decide(True, f"{user.name} is a super user")
-    if (
+    is_own = (
         not as_rocketmq
         and access.resource.kind is ResourceKind.TOPIC
         and is_inner_topic(access.resource.name)
-    ):
-        return decide(False, f"{access.resource.name} is the broker's own: for super users")
+    )
     policies = book.policies.get(user.name, Policies())
     found = policies.matching_entries(access, question.address, as_rocketmq=as_rocketmq)
+    own_reason = (
+        f"{access.resource.name} is the broker's own: for super users, or to be read by who has "
+        "an entry that names it"
+    )
     if not found:
-        return decide(False, "no entry matches")
+        return decide(False, own_reason if is_own else "no entry matches")
     kind = "custom" if found[0] in policies.custom else "default"
     if kind == "default":
         steps.append("no custom entry matches")
     steps += [f"{_describe_entry(entry, kind)} matches, and counts less" for entry in found[1:]]
-    return decide(found[0].decision is Decision.ALLOW, _describe_entry(found[0], kind))
+    is_allowed = found[0].decision is Decision.ALLOW
+    if is_own and not covers_own_topics(found[0].resource, access):
+        steps.append(f"{_describe_entry(found[0], kind)} matches")
+        return decide(False, own_reason)
+    return decide(is_allowed, _describe_entry(found[0], kind))
 
 
 def _describe_entry(entry: PolicyEntry, kind: str) -> str:

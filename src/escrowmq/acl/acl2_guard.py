@@ -93,7 +93,7 @@ def super_user_refusal(book: UserTable, request: Command, *, is_proved: bool = F
     return "" if user.is_super else f"{USER}{user.name} is no super user."
 
 
-def _covers_own_topics(resource: Resource, access: Access) -> bool:
+def covers_own_topics(resource: Resource, access: Access) -> bool:
     """Whether an entry for a resource may allow an access to the broker's own topics: the access
     must only read, and the resource must name the topic in full, or by a prefix that no other topic
     has."""
@@ -114,7 +114,7 @@ def missing_right(book: UserTable, user: User, access: Access, host: str) -> str
     policies = book.policies.get(user.name, Policies())
     matching = policies.matching_entries(access, host, as_rocketmq=book.as_rocketmq)
     is_allowed = bool(matching) and matching[0].decision is Decision.ALLOW
-    if is_allowed and (not is_own or _covers_own_topics(matching[0].resource, access)):
+    if is_allowed and (not is_own or covers_own_topics(matching[0].resource, access)):
         return ""
     if is_own:
         return (

@@ -11,7 +11,7 @@ import pytest
 from escrowmq.acl.access_explanation import explain_account, explain_user, question_access
 from escrowmq.acl.acl1_accounts import Acl1Rules, merge_files, read_accounts
 from escrowmq.acl.acl1_guard import refusal as account_refusal
-from escrowmq.acl.acl2_guard import AuthRequirements
+from escrowmq.acl.acl2_guard import AuthRequirements, missing_right
 from escrowmq.acl.acl2_guard import refusal as user_refusal
 from escrowmq.acl.acl2_users import UserTable
 from escrowmq.acl.trusted_addresses import address_parts
@@ -152,6 +152,34 @@ def test_what_is_told_of_users_is_what_is_done(seed: int) -> None:
         done = user_refusal(book, asked, host, rights_of(asked, Nowhere()), terms)
         assert told.is_allowed == (not done), (user, topic, host, told, done)
         seen.add(told.is_allowed)
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_told_of_the_brokers_own_topics_is_what_is_done(seed: int) -> None:
+    chance, book, seen = random.Random(seed), UserTable(SimDisk()), set()
+    inner = TOPICS[-1]
+    resources = [f"Topic:{inner}", "Topic:RMQ_SYS_TRANS*", "Topic:RMQ*", "Topic:*", "*"]
+    for number in range(8):
+        book.create_user(UserInfo(f"user-{number}", SECRET))
+        entries = [
+            EntryInfo(
+                resource=resource,
+                actions=chance.sample(["Pub", "Sub", "Get", "All"], 2),
+                decision=chance.choice(["Allow", "Allow", "Deny"]),
+            )
+            for resource in chance.sample(resources, chance.randrange(1, 3))
+        ]
+        policy = PolicyInfo(policy_type="Custom", entries=entries)
+        book.put_policies(f"User:user-{number}", AclInfo(policies=[policy]))
+        for action in ("Pub", "Sub", "Get"):
+            asked = question(f"user-{number}", action, inner)
+            told = explain_user(book, asked)
+            user = book.users[asked.user]
+            done = missing_right(book, user, question_access(asked), asked.address)
+            assert told.is_allowed == (not done), (asked, entries, told, done)
+            assert told.decided_by == told.steps[-1]
+            seen.add(told.is_allowed)
     assert seen == {True, False}
 
 
