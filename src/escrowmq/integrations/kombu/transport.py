@@ -38,6 +38,11 @@ DELAY_MAX: Final = dt.timedelta(days=3) - dt.timedelta(minutes=5)
 wait at a worker."""
 
 COMMIT_INTERVAL_MS: Final = 1_000
+SPAN_MAX: Final = 128
+"""Default of `prefetch_span_max`. A group's offset in a queue stays at the oldest message that is
+not acknowledged, so this many finished tasks of a queue can run again when a worker dies. While one
+task runs, its worker begins at most this many later ones of its queue."""
+
 ATTEMPTS_MAX: Final = 2**31 - 1
 """Limit of redeliveries. It is the largest number that fits on the wire, because kombu requeues
 messages without a limit."""
@@ -278,6 +283,7 @@ class Transport(virtual.Transport):
             self.settings.setdefault("credentials", Credentials(client.userid, client.password))
         self.consumer_settings: dict[str, Any] = {
             "commit_interval_ms": COMMIT_INTERVAL_MS,
+            "prefetch_span_max": SPAN_MAX,
             "attempts_max": ATTEMPTS_MAX,
             **options.get("consumer", {}),
         }

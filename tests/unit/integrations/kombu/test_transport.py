@@ -11,6 +11,7 @@ pytest.importorskip("kombu")
 
 import kombu
 
+from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.integrations.kombu import Channel
 from escrowmq.integrations.kombu.reader import BufferedMessage
 from escrowmq.testing import Broker
@@ -79,6 +80,19 @@ def test_a_queue_with_a_name_that_others_share_is_shared(
     """Each that was not durable went to all of its consumers."""
     channel.queue_declare(name, **declared)
     assert (name in channel.connection.passing) == is_passing
+
+
+def test_a_long_task_lets_only_so_many_later_ones_be_finished_before_it(
+    escrowmq_broker: Broker,
+) -> None:
+    """Each of them runs again when the worker is killed."""
+    url = f"escrowmq://{escrowmq_broker.nameserver}"
+    own: dict[str, Any] = {"consumer": {"prefetch_span_max": 7}}
+    for options, span in (({}, 128), (own, 7)):
+        with kombu.Connection(url, transport_options=options) as connection:
+            found = connection.channel()
+            assert isinstance(found, Channel)
+            assert ConsumerOptions(**found.connection.consumer_settings).prefetch_span_max == span
 
 
 def lay(channel: Channel, *handed: Handed) -> None:
