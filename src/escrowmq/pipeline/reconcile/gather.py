@@ -31,6 +31,10 @@ class RunInput(msgspec.Struct, frozen=True):
     new: DataFrame
     """Messages that this run has read, without earlier ones."""
 
+    read: DataFrame
+    """The same with the halves that are left to the next run. If the broker's clock was set back,
+    they may be ended already."""
+
     ends: Offsets
     """The offsets where the next run begins."""
 
@@ -57,11 +61,11 @@ class Gatherer:
             batches.append(late)
             new = new.unionByName(self._read(run, "topics"))
         ends = source.next_offsets(batches, new, window)
-        new = _in_window(new, window)
+        read, new = new, _in_window(new, window)
         if carried is None:
-            return RunInput(new, new, ends)
+            return RunInput(new, new, read, ends)
         return RunInput(
-            new.unionByName(source.carried_not_reread(carried, batches, window)), new, ends
+            new.unionByName(source.carried_not_reread(carried, batches, window)), new, read, ends
         )
 
     def store_for_next_run(self, gathered: RunInput, open_ids: DataFrame, *, run: int) -> None:

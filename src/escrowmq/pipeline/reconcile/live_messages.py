@@ -37,6 +37,7 @@ from escrowmq.pipeline.reconcile.progress import (
 )
 from escrowmq.pipeline.reconcile.records import is_final
 from escrowmq.pipeline.source.options import SELECTING_OPTIONS
+from escrowmq.pipeline.source.pruning import CLOCK_SLACK_MS
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -154,7 +155,7 @@ class BrokerMessages:
             clocks = BrokerClocks(self._admin.brokers.runtime, SystemClock().now_ms)
             ahead_ms = {name: clocks.ahead_ms(name) for name in sorted(self._brokers)}
             self._ahead_ms = {name: span_ms for name, span_ms in ahead_ms.items() if span_ms}
-            half_ends = cluster.offsets_at_times(self._broker_times(halves, window.until_ms))
+            half_ends = self._half_ends(cluster, halves, window)
             others = [q for t in _INNER[1:] if t in known for q in self._queues(cluster, t, window)]
             ends = half_ends | cluster.end_offsets(others)
             starts = self._start_offsets(cluster, ends, window)
@@ -225,9 +226,17 @@ class BrokerMessages:
     def next_offsets(
         self, batches: Iterable[TableBatch], new: DataFrame, window: RunWindow
     ) -> Offsets:
-        """Return the offsets where the next run continues. Queues that were not read this time keep
-        their offset."""
-        return merge_offsets([window.before.ends, *(batch.ends for batch in batches)])
+        """Return the offsets where the next run continues: at the first half that was too young, or
+        at the end. Queues that were not read this time keep their offset."""
+        until = F.lit(to_spark_time(window.until_ms))
+        young = new.where((F.col("topic") == Topic.HALF) & (F.col("storeTimestamp") >= until))
+        rows = (
+            young.groupBy("brokerName", "queueId").agg(F.min("queueOffset").alias("at")).collect()
+        )
+        firsts = to_offsets(
+            {MessageQueue(Topic.HALF, row["brokerName"], row["queueId"]): row["at"] for row in rows}
+        )
+        return merge_offsets([window.before.ends, *(batch.ends for batch in batches), firsts])
 
     def group_offsets(self, groups: Iterable[str]) -> DataFrame:
         """Return the committed offsets of consumer groups."""
@@ -252,6 +261,16 @@ class BrokerMessages:
         return self._spark.createDataFrame(self._begin_times, BEGIN_TIMES)
 
     # -- inside ------------------------------------------------------------------------------
+
+    def _half_ends(
+        self, cluster: Cluster, halves: Sequence[MessageQueue], window: RunWindow
+    ) -> Positions:
+        """Return the offsets up to which halves are read. Some are younger than the range: if a
+        broker's clock was set back, they are older than their op records say."""
+        until_ms = window.until_ms + CLOCK_SLACK_MS
+        if until_ms >= window.now_ms:
+            return cluster.end_offsets(halves)
+        return cluster.offsets_at_times(self._broker_times(halves, until_ms))
 
     def _begin_times_of(
         self, cluster: Cluster, queues: Sequence[MessageQueue]

@@ -19,7 +19,7 @@ from escrowmq.pipeline.reconcile import differences, records
 from escrowmq.pipeline.reconcile.business import BusinessRows
 from escrowmq.pipeline.reconcile.differences import DifferenceClass
 from escrowmq.pipeline.reconcile.fates import fates_of_halves
-from escrowmq.pipeline.reconcile.gather import Gatherer
+from escrowmq.pipeline.reconcile.gather import Gatherer, RunInput
 from escrowmq.pipeline.reconcile.lease import require_lease
 from escrowmq.pipeline.reconcile.live_messages import TransactionSource, without_skipped
 from escrowmq.pipeline.reconcile.progress import RunProgress, RunWindow, make_window, to_spark_time
@@ -118,7 +118,7 @@ class Reconciler:
             judged = kept.cache(self._fates(messages, halves, finals))
             summed = check_balance(halves, judged)
             odd = records.malformed_counts(gathered.new).collect()[0].asDict()
-            found = kept.cache(self._differences(gathered.new, halves, finals, judged, window))
+            found = kept.cache(self._differences(gathered, halves, finals, judged, window))
             classes = {r["class"]: r["count"] for r in found.groupBy("class").count().collect()}
             on_step("writing")
             require_lease(lease)
@@ -163,18 +163,19 @@ class Reconciler:
 
     def _differences(
         self,
-        new: DataFrame,
+        gathered: RunInput,
         halves: DataFrame,
         finals: DataFrame,
         judged: DataFrame,
         window: RunWindow,
     ) -> DataFrame:
         now, settings = to_spark_time(window.now_ms), self._settings
+        read_halves = records.halves(gathered.read)
         ops = []
         if not self._source.skipped:  # otherwise halves that are left out would count as missing
             until = to_spark_time(window.until_ms)
-            read = records.ops(new), records.halves(new)
-            ops.append(differences.ops_without_half(*read, until=until))
+            read_ops = records.ops(gathered.new)
+            ops.append(differences.ops_without_half(read_ops, read_halves, until=until))
         return differences.combine(
             differences.transaction_differences(
                 judged,
@@ -186,9 +187,9 @@ class Reconciler:
             differences.finals_elsewhere(halves, finals),
             *ops,
             differences.finals_without_half(
-                halves,
+                halves.unionByName(read_halves),
                 finals,
-                read=_read_log_ranges(new),
+                read=_read_log_ranges(read_halves),
                 until=to_spark_time(window.until_ms),
                 new_since=self._halves_complete_since(window),
             ),
@@ -270,7 +271,7 @@ class _CachedTables:
         return frame
 
 
-def _read_log_ranges(new: DataFrame) -> DataFrame:
+def _read_log_ranges(halves: DataFrame) -> DataFrame:
     """The range of each log in which halves were read."""
-    places = records.halves(new).groupBy("broker")
+    places = halves.groupBy("broker")
     return places.agg(F.min("logOffset").alias("logBegin"), F.max("logOffset").alias("logEnd"))
