@@ -274,7 +274,7 @@ def test_a_replay_takes_a_new_topic_of_an_old_name_for_other_messages(
 def test_copies_of_older_releases_are_recognised_by_position_and_time(spark: SparkSession) -> None:
     places = [(number, START + dt.timedelta(seconds=number)) for number in range(3)]
     rows: list[tuple[Any, ...]] = [
-        ("T", "broker-a", 0, number, at, "", [], b"", {}) for number, at in places
+        ("T", "broker-a", 0, number, at, "", [], b"", {}, 0) for number, at in places
     ]
     keyed = with_copy_keys(spark.createDataFrame(rows, SOURCE_COLUMNS), topic="again")
     keys = [row.olderKey for row in keyed.orderBy("queueOffset").collect()]
