@@ -432,3 +432,29 @@ def test_days_of_deliveries_are_replaced_whole_whatever_the_session_says(
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert found == {"a": "2026-11-21", "b": "2026-11-22"}
+
+
+def test_a_half_that_was_stored_again_keeps_its_beginning_and_its_day(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A later run reads, by its lookback, only the newer copies of a half stored days ago."""
+    source = Memory(spark)
+    log, days = source.log, {"k": "2026-11-18", "open": "2026-11-20"}
+    job = FunnelJob(spark, source, str(tmp_path))
+    log.half("k", age_s=3 * 86_400)
+    log.half("open", age_s=86_400)
+    job.run(lease=FileLease(tmp_path))
+    newer = len(log.rows)
+    again = log.half("k", age_s=1_800, TRAN_PREPARED_QUEUE_OFFSET="0")
+    log.half("open", age_s=1_800, TRAN_PREPARED_QUEUE_OFFSET="1")
+    log.final(again, age_s=1_700)
+    log.op(again, outcomes="c")
+    for _ in range(2):
+        source.read_from = newer
+        job.run(lease=FileLease(tmp_path))
+        rows = job.transactions.read().collect()
+        assert {row["messageId"]: str(row["day"]) for row in rows} == days
+        assert len(rows) == len(days)
+        sums = {str(row["day"]): row for row in job.funnel.read().collect()}
+        assert (sums[days["k"]]["committed"], sums[days["open"]]["pending"]) == (1, 1)
+        assert sums[days["k"]]["commitMs"][0] == (3 * 86_400 - 1_700) * 1_000

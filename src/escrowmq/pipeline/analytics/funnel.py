@@ -39,6 +39,7 @@ AGE_BANDS_S: Final = (
 )
 """Age bands of open halves: the upper end of each, in seconds; 0 for the last, which has no end."""
 
+_MESSAGE: Final = ("broker", "messageId")
 _RANK: Final = (
     Fate.COMMITTED,
     Fate.ROLLED_BACK,
@@ -52,22 +53,53 @@ _RANK: Final = (
 def transaction_rows(fates: DataFrame) -> DataFrame:
     """Return one row per transactional message. Copies of a half that was stored or sent again are
     one message. It begins with its first copy, and the copy that got furthest determines its
-    fate."""
-    rank = F.array_position(F.array(*[F.lit(str(fate)) for fate in _RANK]), F.col("fate"))
-    best = F.min_by(
-        F.struct("topic", "producerGroup", "fate", "endedAt", "finalAt"),
-        F.struct(rank, -F.col("halfOffset")),
-    )
-    merged = fates.groupBy("broker", "messageId").agg(
-        best.alias("best"),
+    fate. `isRenewed`: the first of these copies is not the message's first one."""
+    merged = fates.groupBy(*_MESSAGE).agg(
+        _furthest(-F.col("halfOffset")).alias("best"),
         F.min("bornAt").alias("bornAt"),
         F.min("storedAt").alias("startedAt"),
         F.sum("finalsCount").cast("int").alias("finalsCount"),
         F.max("checks").alias("checks"),
+        F.min_by("isRenewal", "halfOffset").alias("isRenewed"),
     )
-    found = merged.select("broker", "messageId", "best.*", "bornAt", "startedAt", "finalsCount",
-                          "checks")  # fmt: skip
+    found = merged.select(*_MESSAGE, "best.*", "bornAt", "startedAt", "finalsCount", "checks",
+                          "isRenewed")  # fmt: skip
     return found.withColumn("day", day_of("startedAt"))
+
+
+def earlier_rows(found: DataFrame, known: DataFrame) -> DataFrame:
+    """Return the rows of earlier runs (`known`) for messages whose first copies were not read this
+    time: a broker stores a half again, perhaps days after the first copy."""
+    renewed = found.where("isRenewed").select(*_MESSAGE)
+    return known.join(F.broadcast(renewed), [*_MESSAGE], "left_semi")
+
+
+def merge_rows(found: DataFrame, earlier: DataFrame) -> DataFrame:
+    """Merge the rows of this run with those of earlier ones, so that each message keeps its
+    beginning, its day, and the furthest fate. Whether it is open is what this run says."""
+    is_open = F.col("fate").isin(Fate.PENDING, Fate.PARKED)
+    fate = F.when(is_open, F.lit(str(Fate.STORED_AGAIN))).otherwise(F.col("fate"))
+    columns = [name for name in found.columns if name != "isRenewed"]
+    rows = found.select(*columns, F.lit(1).alias("nth")).unionByName(
+        earlier.withColumn("fate", fate).select(*columns, F.lit(2).alias("nth"))
+    )
+    merged = rows.groupBy(*_MESSAGE).agg(
+        _furthest(F.col("nth")).alias("best"),
+        F.min("bornAt").alias("bornAt"),
+        F.min("startedAt").alias("startedAt"),
+        F.max("finalsCount").alias("finalsCount"),
+        F.max("checks").alias("checks"),
+    )
+    chosen = merged.select(*_MESSAGE, "best.*", "bornAt", "startedAt", "finalsCount", "checks")
+    return chosen.withColumn("day", day_of("startedAt"))
+
+
+def _furthest(then: Column) -> Column:
+    """The fate of the row that got furthest; of equal ones, that with the smallest `then`."""
+    rank = F.array_position(F.array(*[F.lit(str(fate)) for fate in _RANK]), F.col("fate"))
+    return F.min_by(
+        F.struct("topic", "producerGroup", "fate", "endedAt", "finalAt"), F.struct(rank, then)
+    )
 
 
 def funnel_sums(found: DataFrame) -> DataFrame:

@@ -22,7 +22,9 @@ from escrowmq.pipeline.analytics.duplicates import (
 from escrowmq.pipeline.analytics.funnel import (
     FUNNEL,
     TRANSACTIONS,
+    earlier_rows,
     funnel_sums,
+    merge_rows,
     open_halves_by_age,
     transaction_rows,
 )
@@ -131,11 +133,13 @@ class FunnelJob:
         gathered = self._gatherer.gather(self._source, window)
         on_step("counting")
         messages = without_skipped(gathered.messages, self._source)
-        found = self._transaction_rows(messages).persist()
+        known = self.transactions.read()
+        read = self._transaction_rows(messages).persist()
+        earlier = earlier_rows(read, known).persist()
+        found = merge_rows(read, earlier).persist()
         on_step("writing")
         require_lease(lease)
-        known = self.transactions.read()
-        days = F.broadcast(found.select("day").distinct())
+        days = F.broadcast(found.select("day").union(earlier.select("day")).distinct())
         kept = known.join(days, "day", "left_semi").join(
             found.select("broker", "messageId"), ["broker", "messageId"], "left_anti"
         )
@@ -148,7 +152,8 @@ class FunnelJob:
             records.halves(messages), key, "left_anti"
         )
         self._gatherer.store_for_next_run(gathered, open_ids.union(left_out.select(*key)), run=run)
-        found.unpersist()
+        for frame in (found, earlier, read):
+            frame.unpersist()
         require_lease(lease)
         progress = RunProgress(run=run, until_ms=window.until_ms, ends=gathered.ends, of=_OF)
         self._commit(progress, to_spark_time(now_ms))
