@@ -109,8 +109,8 @@ def _run_replay(arguments: argparse.Namespace) -> int:
 
     if arguments.to_topic in [name.strip() for name in arguments.topic.split(",")]:
         raise UsageError(
-            f"{arguments.to_topic} would be replayed into itself, and each run would copy the copies; "
-            "give another --to-topic"
+            f"{arguments.to_topic} would be replayed into itself, and each run would copy the "
+            "copies; give another --to-topic"
         )
     options = range_options(arguments, topics=arguments.topic)
     access = parse_access(UserOptions(source_options(arguments)), needs_name_server=True)

@@ -16,8 +16,8 @@ from escrowmq.console.api import (
     overview,
     replicas,
     search,
-    settling,
     topics,
+    transaction_changes,
     transactions,
 )
 from escrowmq.console.operations import Operation
@@ -25,7 +25,7 @@ from escrowmq.console.operations import Operation
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *overview.OPERATIONS,
     *transactions.OPERATIONS,
-    *settling.OPERATIONS,
+    *transaction_changes.OPERATIONS,
     *topics.OPERATIONS,
     *groups.OPERATIONS,
     *offsets.OPERATIONS,

@@ -452,15 +452,12 @@ class Http2Connection(OutgoingStreams):
 
     def _send_settings(self) -> None:
         limits = self._limits
-        self._out.append(
-            frames.encode_settings(
-                {
-                    Http2Setting.MAX_CONCURRENT_STREAMS: limits.streams_max,
-                    Http2Setting.INITIAL_WINDOW_SIZE: limits.stream_window,
-                    Http2Setting.MAX_HEADER_LIST_SIZE: limits.header_list_size_max,
-                }
-            )
-        )
+        found = {
+            Http2Setting.MAX_CONCURRENT_STREAMS: limits.streams_max,
+            Http2Setting.INITIAL_WINDOW_SIZE: limits.stream_window,
+            Http2Setting.MAX_HEADER_LIST_SIZE: limits.header_list_size_max,
+        }
+        self._out.append(frames.encode_settings(found))
         more = limits.connection_window - frames.WINDOW_DEFAULT
         if more > 0:
             self._out.append(frames.encode_window_update(0, more))

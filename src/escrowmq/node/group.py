@@ -197,9 +197,9 @@ class GroupNode:
             elif isinstance(order, FollowMaster) and self._group_copy is not None:
                 self._group_copy.follow_record(order.record, order.why, self._now_ms())
             elif isinstance(order, ReadRecord):
-                self._spawn(self._read())
+                self._start_task(self._read_record())
             elif isinstance(order, WriteRecord):
-                self._spawn(self._write(order.record, order.revision))
+                self._start_task(self._write_record(order.record, order.revision))
             else:
                 self._todo.append(order)
         if self._todo:
@@ -319,7 +319,7 @@ class GroupNode:
             self.perform_orders()
         elif not member.is_leader or member.record is None or member.record.epoch != record.epoch:
             return  # it could not be opened as master, and has been replaced since
-        self._folder.keep(member.state)  # the epoch, if it could not be stored before
+        self._folder.write_state(member.state)  # the epoch, if it could not be stored before
         before = None if copy is None else copy.transactions
         await self._open_broker(record, epoch_end=self._folder.log_end, before=before)
         member.note_opened_as_master(steady_ms())

@@ -122,7 +122,7 @@ def original_offset(properties: dict[str, str]) -> int | None:
     """Return the queue offset of the half of which a half is a copy, carried forward; None if it is
     no such copy."""
     text = properties.get(CARRIED)
-    return None if text is None else number_in(text.partition(":")[0], most=LONG_MAX)
+    return None if text is None else parse_number(text.partition(":")[0], most=LONG_MAX)
 
 
 def recorded_checks(properties: dict[str, str]) -> int:

@@ -163,7 +163,7 @@ def test_what_is_told_of_the_brokers_own_topics_is_what_is_done(seed: int) -> No
     for number in range(8):
         book.create_user(UserInfo(f"user-{number}", SECRET))
         entries = [
-            EntryInfo(
+            PolicyEntryInfo(
                 resource=resource,
                 actions=chance.sample(["Pub", "Sub", "Get", "All"], 2),
                 decision=chance.choice(["Allow", "Allow", "Deny"]),

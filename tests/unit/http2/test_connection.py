@@ -65,12 +65,11 @@ def test_request_with_padding_priority_and_continuation_is_one_event() -> None:
     block = client.encoder.encode(REQUEST)
     payload = b"\x02" + b"\0\0\0\0\x0f" + block[:7] + b"\0\0"
     flags = frames.PADDED | frames.PRIORITY | frames.END_STREAM
+    last = frames.END_HEADERS
     (event,) = client.write(
         frames.encode_frame(FrameKind.HEADERS, payload, flags=flags, stream_id=1)
         + frames.encode_frame(FrameKind.CONTINUATION, block[7:9], stream_id=1)
-        + frames.encode_frame(
-            FrameKind.CONTINUATION, block[9:], flags=frames.END_HEADERS, stream_id=1
-        )
+        + frames.encode_frame(FrameKind.CONTINUATION, block[9:], flags=last, stream_id=1)
     )
     assert isinstance(event, StreamOpened)
     assert event.is_end
@@ -259,12 +258,12 @@ def test_frames_that_cross_with_a_reset_are_skipped() -> None:
 
 def test_all_calls_that_a_proved_account_may_have_open_can_be_reset_at_once() -> None:
     client = Client(Http2Limits(streams_max=2))
-    client.connection.allow(Http2Limits(streams_max=5))
+    client.connection.set_limits(Http2Limits(streams_max=5))
     streams = range(1, 11, 2)
     for stream_id in streams:
         client.write(client.headers(stream_id))
     for stream_id in streams:
-        client.connection.reset(stream_id, Error.CANCEL)
+        client.connection.reset_stream(stream_id, ErrorCode.CANCEL)
     client.write(b"".join(client.data(stream_id, b"x") for stream_id in streams))
     assert not client.connection.is_over
     assert len(client.write(client.headers(11))) == 1
@@ -473,16 +472,10 @@ def script() -> bytes:
     out += [client.data(1, bytes(3000), is_end=True), frames.encode_reset(3, ErrorCode.CANCEL)]
     block = client.encoder.encode(REQUEST)
     out += [frames.encode_frame(FrameKind.HEADERS, block[:2], flags=frames.END_STREAM, stream_id=5)]
-    out += [
-        frames.encode_frame(
-            FrameKind.CONTINUATION, block[2:], flags=frames.END_HEADERS, stream_id=5
-        )
-    ]
-    out += [
-        client.headers(7),
-        frames.encode_window_update(7, 0),
-        frames.encode_frame(FrameKind.PING, b"short"),
-    ]
+    last = frames.END_HEADERS
+    out += [frames.encode_frame(FrameKind.CONTINUATION, block[2:], flags=last, stream_id=5)]
+    out += [client.headers(7), frames.encode_window_update(7, 0)]
+    out += [frames.encode_frame(FrameKind.PING, b"short")]
     return b"".join(out)
 
 

@@ -28,8 +28,8 @@ from escrowmq.node.broker import BrokerNode
 from escrowmq.node.broker_factory import BrokerFactory
 from escrowmq.node.broker_ports import GroupPorts
 from escrowmq.node.config import NodeSettings
-from escrowmq.node.group import GroupNode, Plan, steady_ms
-from escrowmq.node.group_folder import Folder
+from escrowmq.node.group import BrokerPlan, GroupNode, steady_ms
+from escrowmq.node.group_folder import GroupFolder
 from escrowmq.node.port_settings import PortSettings
 from escrowmq.store.store import LOCK, PutStatus
 from escrowmq.testing.authority import MemoryAuthority
@@ -106,7 +106,7 @@ async def member(
             await process.open_broker(broker)
             await opened(broker)
 
-        await node.open_broker(open_broker)
+        await node.open(open_broker)
         yield node
         assert ended is not None or not has_ended
 
@@ -172,7 +172,7 @@ def test_a_member_that_could_not_close_its_broker_leads_from_where_its_log_ended
 ) -> None:
     async def main() -> None:
         async with member(tmp_path) as node:
-            await until(lambda: node.leader is not None)
+            await until(lambda: node.group_master is not None)
             assert node.current is not None
             message = Message(topic="orders", body=b"one")
             node.current.core.broker.store.put(message, node.current.now_ms())
@@ -193,9 +193,9 @@ def test_a_member_that_could_not_close_its_broker_leads_from_where_its_log_ended
             mine = replace(record, mark="n", in_sync={"z": "i", "a": node.member.state.incarnation})
             node._authority.put("DefaultCluster/b", mine.encode())
             node.member.take_over_now(steady_ms())
-            node._perform_orders()
+            node._perform_and_reset_timer()
             node._acted.set()
-            await until(lambda: node.leader is not None)
+            await until(lambda: node.group_master is not None)
             assert node.member.state.epoch_starts[-1].log_offset == end
 
     asyncio.run(main())
@@ -205,11 +205,11 @@ def test_a_member_that_is_closed_asks_the_authority_nothing_more(tmp_path: Path)
     async def main() -> None:
         authority = MemoryAuthority()
         async with member(tmp_path, authority=authority) as node:
-            await until(lambda: node.leader is not None)
+            await until(lambda: node.group_master is not None)
         reads = authority.reads_count
         node.member.read_soon(0)
         node.member.wake(steady_ms())
-        node.perform()
+        node.perform_orders()
         await asyncio.sleep(0)
         assert authority.reads_count == reads
 
@@ -259,7 +259,7 @@ def leads(broker: BrokerNode) -> bool:
 def test_a_second_process_on_a_members_folder_writes_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with member(tmp_path) as node:
-            await until(lambda: node.leader is not None)
+            await until(lambda: node.group_master is not None)
             before = (tmp_path / PATH).read_bytes()
             with pytest.raises(StoreLocked):
                 async with member(tmp_path):
@@ -317,7 +317,7 @@ def test_a_broker_that_could_not_be_opened_can_be_tried_again(tmp_path: Path) ->
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
         async with member(tmp_path, opened=opened) as node:
-            await until(lambda: node.leader is not None)
+            await until(lambda: node.group_master is not None)
 
     asyncio.run(main())
 
@@ -327,7 +327,7 @@ def test_a_member_whose_log_could_not_be_made_durable_does_not_count_as_closed(
 ) -> None:
     async def main() -> None:
         async with member(tmp_path) as node:
-            await until(lambda: node.leader is not None)
+            await until(lambda: node.group_master is not None)
             assert node.current is not None
             store = node.current.core.broker.store
             monkeypatch.setattr(store.flusher, "sync_everything", lambda _now_ms: False)
@@ -342,7 +342,7 @@ def test_a_member_whose_log_could_not_be_made_durable_does_not_count_as_closed(
 def test_a_member_that_is_stopped_while_it_closes_a_broker_closes_it(tmp_path: Path) -> None:
     async def main() -> None:
         async with member(tmp_path) as node:
-            await until(lambda: node.leader is not None)
+            await until(lambda: node.group_master is not None)
             closing = asyncio.ensure_future(node._close_broker())
             await asyncio.sleep(0)
             closing.cancel()
@@ -364,7 +364,7 @@ def test_an_authority_that_did_not_answer_at_the_start_is_tested_when_it_does(
         async with member(tmp_path, authority=authority, ended=ended) as node:
             await until(lambda: bool(node.member.authority_fault))
             authority.is_reachable = True
-            await until(lambda: node.leader is not None or bool(ended))
+            await until(lambda: node.group_master is not None or bool(ended))
             assert bool(ended) is not is_fit
             assert bool(authority.writes_count) is is_fit
 

@@ -121,7 +121,9 @@ class EpochHandlers(Part):
         if known is None:
             body = EpochDecision(decided="no", tokens={}, count=0)
             return self._answers.after_confirmation(asked, Answer(body=msgspec.json.encode(body)))
-        body = EpochDecision(decided="before", tokens=known.tokens, count=sum(known.tokens.values()))
+        body = EpochDecision(
+            decided="before", tokens=known.tokens, count=sum(known.tokens.values())
+        )
         return self._hold_until_visible(asked, query, batch, body)
 
     def _hold_until_visible(

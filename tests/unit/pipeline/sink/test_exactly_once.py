@@ -24,7 +24,8 @@ from escrowmq.pipeline.sink.exactly_once import (
     write_halves,
 )
 from escrowmq.pipeline.sink.options import SinkOptions, parse_sink_options
-from escrowmq.txn.epoch import Epochs, LastDecision, parse_epoch
+from escrowmq.txn.decisions import LastDecision
+from escrowmq.txn.epoch import Epochs, parse_epoch
 
 from .test_deciding_broker import options_of
 from .test_halves import Broker
