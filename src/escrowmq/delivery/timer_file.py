@@ -83,7 +83,7 @@ def complete_file(parts: bytes) -> bytes:
 
 
 def progress_part(parts: bytes) -> bytes:
-    """Return those bytes of `encode_both` that say the progress. The others change with each
+    """Return those bytes of `encode_both_parts` that say the progress. The others change with each
     request."""
     return parts[:_VERSION_AT] + parts[_HEAD.size : _HEAD.size + _TAIL.size]
 

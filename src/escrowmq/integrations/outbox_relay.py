@@ -2,7 +2,7 @@
 
 Each transaction deletes rows and sends their messages, like any transaction of the outbox: its
 marker says whether both happened, so that no message is sent twice, and none is lost, whatever dies
-in between. Several processes may do this at the same time (see `kept_walk`)."""
+in between. Several processes may do this at the same time (see `kept_pass`)."""
 
 from __future__ import annotations
 
