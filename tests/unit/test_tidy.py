@@ -21,7 +21,7 @@ _SPEC.loader.exec_module(tidy)
     [
         "`store/record_run`, codec/frame.py and store/record_run.QueueTail",
         "the broker/on_... files, `broker/on_*`, tests/unit/<room>/test_<name>.py",
-        "base.core.Core, `acl.request_needs.Places`, docs/formats.md, tests/golden",
+        "base.core.Core, `acl.request_needs.Need`, docs/formats.md, tests/golden",
         "CN:name=a/b, spiffe://store/nowhere, /data/store/nowhere",
     ],
 )

@@ -29,7 +29,7 @@ class Admin:
 
     >>> async def main():
     ...     async with escrowmq.aio.Admin(nameserver) as admin:
-    ...         await admin.topics.create_topic("paid", queues=8)
+    ...         await admin.topics.create("paid", queues=8)
     ...         return await admin.topics.names()
     >>> "paid" in asyncio.run(main())
     True

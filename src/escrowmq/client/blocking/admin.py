@@ -140,7 +140,7 @@ class Admin(BlockingClient[engine.Admin]):
     with `with`.
 
     >>> with escrowmq.Admin(nameserver) as admin:
-    ...     admin.topics.create_topic("paid", queues=8)
+    ...     admin.topics.create("paid", queues=8)
     ...     "paid" in admin.topics.names()
     True
 

@@ -69,10 +69,10 @@ class Channel(virtual.Channel):
     def _new_queue(self, queue: str, **declared: Any) -> None:
         exclusive, auto_delete = (bool(declared.get(each)) for each in ("exclusive", "auto_delete"))
         if names.is_of_one_connection(queue, exclusive=exclusive, auto_delete=auto_delete):
-            self.connection.passing.add(queue)
+            self.connection.temporary_queues.add(queue)
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
-        if queue not in self.connection.passing:
+        if queue not in self.connection.temporary_queues:
             return
         exchanges = sorted(self._bound_exchanges(queue))
         if len(exchanges) > 1:
@@ -105,7 +105,7 @@ class Channel(virtual.Channel):
     def _size(self, queue: str) -> int:
         """Return the number of unacknowledged messages of a queue. Messages in progress count."""
         connection = self.connection
-        if queue in connection.passing:
+        if queue in connection.temporary_queues:
             return 0
         topic = names.queue_topic(connection.prefix, queue)
         group = names.queue_group(connection.prefix, queue)
@@ -127,7 +127,9 @@ class Channel(virtual.Channel):
         if not exchange:
             self._put(routing_key, message)
             return
-        shared = set(self._lookup(exchange, routing_key)) - self.connection.passing - {None}
+        shared = (
+            set(self._lookup(exchange, routing_key)) - self.connection.temporary_queues - {None}
+        )
         for queue in shared:
             self._put(queue, message)
         if not shared or self.typeof(exchange).type == "fanout":
@@ -186,7 +188,7 @@ class Channel(virtual.Channel):
         found = self._get_reader(queue).next_message()
         if found is None:
             raise Empty  # kombu's way to say so
-        if queue in self._no_ack or queue in self.connection.passing:
+        if queue in self._no_ack or queue in self.connection.temporary_queues:
             found.delivery.ack()
         else:
             tag = found.payload["properties"]["delivery_tag"] = uuid()
@@ -211,7 +213,9 @@ class Channel(virtual.Channel):
 
     def _get_reader(self, queue: str) -> ThreadReader:
         if queue not in self._readers:
-            reads_exchange = queue in self.connection.passing and self._bound_exchanges(queue)
+            reads_exchange = queue in self.connection.temporary_queues and self._bound_exchanges(
+                queue
+            )
             make = self._make_exchange_reader if reads_exchange else self._make_queue_reader
             self._readers[queue] = make(queue)
         return self._readers[queue]

@@ -139,7 +139,11 @@ class AcksAfterCommit:
             await message.ack()
 
     def _waiting_deliveries(self) -> list[Any]:
-        return [each for each in self._messages if each.ticket and each.ticket.has_ack_waiting]
+        return [
+            each
+            for each in self._messages
+            if each.delivery_state is not None and each.delivery_state.has_ack_waiting
+        ]
 
 
 def check_function(work: Callable[..., object]) -> None:

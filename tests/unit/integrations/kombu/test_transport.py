@@ -79,7 +79,7 @@ def test_a_queue_with_a_name_that_others_share_is_shared(
 ) -> None:
     """Each that was not durable went to all of its consumers."""
     channel.queue_declare(name, **declared)
-    assert (name in channel.connection.passing) == is_passing
+    assert (name in channel.connection.temporary_queues) == is_passing
 
 
 def test_a_long_task_lets_only_so_many_later_ones_be_finished_before_it(

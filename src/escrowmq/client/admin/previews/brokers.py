@@ -17,7 +17,7 @@ HOLDS: Final = {"live": "at once", "restart": "from the next start", "fixed": "n
 
 
 async def configure(admin: Admin, broker: str, settings: Mapping[str, object]) -> Preview:
-    """Preview `admin.brokers.change_setting`. Raises UsageError if the broker does not have a
+    """Preview `admin.brokers.configure`. Raises UsageError if the broker does not have a
     setting, or if requests cannot change it."""
     config = await admin.brokers.config(broker)
     facts = settings_by_name()

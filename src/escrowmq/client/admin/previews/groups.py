@@ -31,7 +31,7 @@ _OF_A_NEW_ONE: Final[dict[str, object]] = {
 
 
 async def create(admin: Admin, group: str, /, **given: object) -> Preview:
-    """Preview `admin.groups.create_group`, which takes the same fields."""
+    """Preview `admin.groups.create`, which takes the same fields."""
     check_group(group)
     check_group_counts(**given)
     try:
@@ -56,7 +56,7 @@ async def update(admin: Admin, group: str, /, **given: object) -> Preview:
 
 
 async def delete(admin: Admin, group: str) -> Preview:
-    """Preview `admin.groups.delete_group`."""
+    """Preview `admin.groups.delete`."""
     found = await admin.groups.describe(group)
     dead = await dead_letter_count(admin, group)
     letters = "an unknown number of" if dead is None else dead

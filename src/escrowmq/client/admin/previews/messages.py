@@ -17,13 +17,13 @@ async def send(admin: Admin, message: Message) -> Preview:
 
 
 async def resend(admin: Admin, message: ReceivedMessage, *, topic: str = "") -> Preview:
-    """Preview `admin.messages.resend_message`."""
+    """Preview `admin.messages.resend`."""
     target = topic or resend_topic(Cluster(admin.instance), message)
     return await _preview_send(admin, target, len(message.body), f"A copy of {message.message_id}")
 
 
 async def deliver(admin: Admin, message: ReceivedMessage, *, group: str, client_id: str) -> Preview:
-    """Preview `admin.messages.deliver_message`. Raises ConsumerOffline if the client is not
+    """Preview `admin.messages.deliver`. Raises ConsumerOffline if the client is not
     connected."""
     members = (await admin.groups.members(group)).members
     if client_id not in {one.client_id for one in members}:

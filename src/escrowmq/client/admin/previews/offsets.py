@@ -56,7 +56,7 @@ class OffsetChanges(msgspec.Struct, kw_only=True):
 async def compute_changes(
     admin: Admin, group: str, topic: str, to: ResetPosition | int, queue: MessageQueue | None = None
 ) -> OffsetChanges:
-    """Compute the offsets that `admin.offsets.reset_offsets` would set, or `admin.offsets.set` for
+    """Compute the offsets that `admin.offsets.reset` would set, or `admin.offsets.set` for
     one queue."""
     before = committed_offsets(await admin.groups.lag(group, topic=topic))
     if queue is None:
@@ -75,7 +75,7 @@ def committed_offsets(lags: list[Lag]) -> dict[MessageQueue, int]:
 async def reset(
     admin: Admin, group: str, topic: str, to: ResetPosition | int, queue: MessageQueue | None = None
 ) -> Preview:
-    """Preview `admin.offsets.reset_offsets`, or `admin.offsets.set` if a queue is given."""
+    """Preview `admin.offsets.reset`, or `admin.offsets.set` if a queue is given."""
     found = await compute_changes(admin, group, topic, to, queue)
     return Preview(
         said=f"{found.describe()}: {group} in {topic}.",

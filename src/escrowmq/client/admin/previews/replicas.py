@@ -8,7 +8,7 @@ from escrowmq.errors import UsageError
 
 
 async def switch(admin: Admin, broker: str, to: str = "") -> Preview:
-    """Preview `admin.replicas.switch_master`. Raises UsageError for a member that cannot become the
+    """Preview `admin.replicas.switch`. Raises UsageError for a member that cannot become the
     master."""
     group = await admin.replicas.group(broker)
     if not group.master:

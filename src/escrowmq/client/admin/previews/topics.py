@@ -37,7 +37,7 @@ async def create(
     attributes: Mapping[str, str] | None = None,
     broker: str = "",
 ) -> Preview:
-    """Preview `admin.topics.create_topic`."""
+    """Preview `admin.topics.create`."""
     check_topic(topic)
     try:
         infos = _infos_on((await admin.topics.describe(topic)).brokers, broker)
@@ -96,7 +96,7 @@ async def update(
 
 
 async def delete(admin: Admin, topic: str) -> Preview:
-    """Preview `admin.topics.delete_topic`. Raises UsageError for a topic that belongs to the
+    """Preview `admin.topics.delete`. Raises UsageError for a topic that belongs to the
     brokers themselves."""
     found = await admin.topics.describe(topic)
     if topic.startswith(Topic.SYSTEM_PREFIX):
