@@ -90,7 +90,11 @@ class SendHandlers:
         is_transactional = Property.TRAN_MSG in message.properties and is_half(
             message.properties, message.reconsume_times
         )
-        fault = self._clean(asked, message, is_half=is_transactional)
+        fault = (
+            self._clean_redone(asked, message, is_half=is_transactional)
+            if REDONE in message.properties
+            else clean_message(message, is_half=is_transactional)
+        )
         if fault:
             return Refusal(Response.MESSAGE_ILLEGAL, fault)
         refusal: Refusal | None = None
@@ -129,12 +133,14 @@ class SendHandlers:
         )
         return with_safety_level(asked, sent)
 
-    def _clean(self, asked: IncomingRequest[Header], message: Message, *, is_half: bool) -> str:
-        """Remove what the sender may not set. Return why the message is refused, else an empty
-        text."""
-        redone = message.properties.get(REDONE)
+    def _clean_redone(
+        self, asked: IncomingRequest[Header], message: Message, *, is_half: bool
+    ) -> str:
+        """Clean a message that is marked as stored again, and leave the mark if its sender may set
+        it. Return why the message is refused, else an empty text."""
+        redone = message.properties[REDONE]
         fault = clean_message(message, is_half=is_half)
-        if redone and not is_half and self._may_store_again(asked):
+        if not is_half and self._may_store_again(asked):
             message.properties[REDONE] = redone
         return fault
 
