@@ -205,11 +205,11 @@ def test_a_member_that_is_closed_asks_the_authority_nothing_more(tmp_path: Path)
     async def main() -> None:
         authority = MemoryAuthority()
         async with member(tmp_path, authority=authority) as node:
-            await until(lambda: node.group_master is not None)
+            await until(lambda: node.leader is not None)
         reads = authority.reads_count
         node.member.read_soon(0)
         node.member.wake(steady_ms())
-        node.perform_orders()
+        node.perform()
         await asyncio.sleep(0)
         assert authority.reads_count == reads
 
