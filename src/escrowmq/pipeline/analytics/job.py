@@ -151,7 +151,9 @@ class FunnelJob:
         left_out = records.halves(gathered.messages).join(
             records.halves(messages), key, "left_anti"
         )
-        self._gatherer.store_for_next_run(gathered, open_ids.union(left_out.select(*key)), run=run)
+        self._gatherer.store_for_next_run(
+            gathered, open_ids.union(left_out.select(*key)), window=window
+        )
         for frame in (found, earlier, read):
             frame.unpersist()
         require_lease(lease)

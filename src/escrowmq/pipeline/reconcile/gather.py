@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from escrowmq.base.message import Topic
 from escrowmq.pipeline.reconcile import records
 from escrowmq.pipeline.reconcile.live_messages import COLUMNS, TransactionSource
-from escrowmq.pipeline.reconcile.progress import Offsets, RunWindow
+from escrowmq.pipeline.reconcile.progress import Offsets, RunWindow, to_spark_time
 
 SCHEMA: Final = COLUMNS + ", body binary"
 _SLOTS: Final = 2
@@ -68,10 +68,18 @@ class Gatherer:
             new.unionByName(source.carried_not_reread(carried, batches, window)), new, read, ends
         )
 
-    def store_for_next_run(self, gathered: RunInput, open_ids: DataFrame, *, run: int) -> None:
+    def store_for_next_run(
+        self, gathered: RunInput, open_ids: DataFrame, *, window: RunWindow
+    ) -> None:
         """Store the records of some messages (`broker`, `messageId`), so that the next run examines
-        them again."""
-        ids = F.broadcast(open_ids.select("broker", "messageId").distinct())
+        them again; and those of messages of whose halves it reads only newer copies: an op record
+        may name an older one."""
+        again = to_spark_time(max(0, window.until_ms - window.lookback_ms))
+        copies = records.halves(gathered.messages).where(
+            F.col("isRenewal") & (F.col("storedAt") >= F.lit(again))
+        )
+        key = ("broker", "messageId")
+        ids = F.broadcast(open_ids.select(*key).union(copies.select(*key)).distinct())
         rows = gathered.messages.withColumn("broker", F.coalesce("brokerName", F.lit("")))
         is_op = F.col("topic") == Topic.OP
         own = rows.where(~is_op).join(
@@ -84,7 +92,7 @@ class Gatherer:
         places = naming.select("broker", "queueOffset").distinct()
         ops = rows.where(is_op).join(F.broadcast(places), ["broker", "queueOffset"], "left_semi")
         kept = own.unionByName(ops.select(*own.columns)).select(*gathered.messages.columns)
-        self._write(kept, run, "carried")
+        self._write(kept, window.before.run + 1, "carried")
 
     def _path(self, run: int, part: str) -> str:
         return f"{self._root}/state/{run % _SLOTS}/{part}"

@@ -129,7 +129,7 @@ class Reconciler:
                 skipped_brokers=tuple(sorted(self._source.skipped_brokers)),
             )
             still_open = self.results.merge(found, examined, now=now, run=run)
-            self._gatherer.store_for_next_run(gathered, still_open, run=run)
+            self._gatherer.store_for_next_run(gathered, still_open, window=window)
         require_lease(lease)
         progress = RunProgress(run=run, until_ms=window.until_ms, ends=gathered.ends)
         self.results.commit(
