@@ -142,9 +142,10 @@ class Watched:
     def clear(self) -> None:
         self._state = None
 
-    def ages_told(self) -> list[str]:
+    def ages_told(self, immunity_s: int = 0) -> list[str]:
         """The ages in seconds at which it is reported."""
         key, row = ("broker-a", "stuck"), {"topic": "paid", "producerGroup": "g", "at": EPOCH}
+        row["immunityS"] = immunity_s
         self.now_ms = PATIENCE.overdue_s * 1000
         told: list[Any] = list(self._watch.handleInputRows(key, iter([row]), self))
         while self.timers:
@@ -158,3 +159,8 @@ def test_nothing_is_told_again_of_which_nobody_knows_whether_it_has_ended() -> N
     assert Watched(is_open({"stuck"})).ages_told() == ["100", "300", "500"]
     assert Watched(is_open(set())).ages_told() == []
     assert Watched(None).ages_told() == ["100"]
+
+
+def test_nothing_is_told_before_the_time_that_its_producer_requested() -> None:
+    assert Watched(is_open({"stuck"})).ages_told(450) == ["450", "650", "850"]
+    assert Watched(None).ages_told(450) == []
