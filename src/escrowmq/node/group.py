@@ -149,7 +149,7 @@ class GroupNode:
         self._start_task(self._carry_out_orders())
         self._start_task(self._run_timer())
 
-    def _spawn(self, run: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, run: Coroutine[Any, Any, None]) -> None:
         if self._is_closing:
             run.close()  # a broker that is being closed has woken the member
             return

@@ -205,11 +205,11 @@ def test_a_member_that_is_closed_asks_the_authority_nothing_more(tmp_path: Path)
     async def main() -> None:
         authority = MemoryAuthority()
         async with member(tmp_path, authority=authority) as node:
-            await until(lambda: node.leader is not None)
+            await until(lambda: node.group_master is not None)
         reads = authority.reads_count
         node.member.read_soon(0)
         node.member.wake(steady_ms())
-        node.perform()
+        node.perform_orders()
         await asyncio.sleep(0)
         assert authority.reads_count == reads
 
@@ -228,7 +228,7 @@ def test_a_cut_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mon
         async with member(tmp_path) as node:
             await until(lambda: node.group_master is not None)
             await replaced(node)
-            monkeypatch.setattr(GroupFolder, "cut", fail_once)
+            monkeypatch.setattr(GroupFolder, "cut_log", fail_once)
             node._order_cut(CutRequired(0, is_anew=False))
             await until(lambda: len(cuts) == 2)
             await until(lambda: node._group_copy is not None)

@@ -156,7 +156,7 @@ def test_setting_that_is_read_once_is_not_said_to_hold_at_once(
 
     opened, shown = BrokerCore.open, ChangedSettings.current_texts
     monkeypatch.setattr(BrokerCore, "open", note)
-    monkeypatch.setattr(ChangedSettings, "texts", texts)
+    monkeypatch.setattr(ChangedSettings, "current_texts", texts)
     store = WatchedStoreSettings(**msgspec.structs.asdict(SMALL))
     _READ.clear()
     Exchange(WatchedBrokerSettings(), store)
