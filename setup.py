@@ -14,13 +14,13 @@ from setuptools.command.sdist import sdist
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from escrowmq.node.build import BAKED, commit_of  # noqa: E402 - it needs nothing that is installed
+from escrowmq.node.build import COMMIT_FILE, commit_label  # noqa: E402 - it needs nothing that is installed
 
 
 def bake(package: Path) -> None:
     """Note the commit in the package that is built. An sdist has none, and brings the note."""
-    if commit := commit_of(ROOT):
-        (package / BAKED).write_text(f"{commit}\n", encoding="ascii")
+    if commit := commit_label(ROOT):
+        (package / COMMIT_FILE).write_text(f"{commit}\n", encoding="ascii")
 
 
 class BuildPackage(build_py):
