@@ -23,13 +23,12 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.access.on_acl2 import read_auth_requirements
 from escrowmq.codec import (
     acl2_bodies,
-    batch,
     batch_ack_body,
+    batch_body,
     changed_settings,
     client_bodies,
     command,
     compression,
-    entries,
     fastjson,
     frame,
     headers,
@@ -41,6 +40,7 @@ from escrowmq.codec import (
     record,
     routes,
     signed_id,
+    store_entries,
 )
 from escrowmq.codec.pending_bodies import HalfFilter, TransactionSelector
 from escrowmq.errors import CorruptRecord, RemoteProtocolError, UsageError
@@ -139,7 +139,7 @@ DECODERS: dict[str, tuple[Any, ...]] = {
         lambda data: command.decode_header(data, command.BINARY),
         RemoteProtocolError,
     ),
-    "batch": (batch.decode_batch, RemoteProtocolError),
+    "batch": (batch_body.decode_batch, RemoteProtocolError),
     "heartbeat": (
         lambda data: client_bodies.decode_body(client_bodies.HeartbeatBody, data),
         RemoteProtocolError,
@@ -152,7 +152,7 @@ DECODERS: dict[str, tuple[Any, ...]] = {
     "record": (lambda data: record.decode_record(data, check_crc=True), CorruptRecord),
     "records": (record.decode_records, CorruptRecord),
     "properties": (properties.decode_properties,),
-    "checkpoint": (entries.decode_checkpoint,),
+    "checkpoint": (store_entries.decode_checkpoint,),
     "offset id": (lambda data: ids.parse_offset_id(as_text(data)), UsageError),
     "recall handle": (lambda data: recall_handle.decode_recall_handle(as_text(data)), UsageError),
     "header fields": (some_header, headers.HeaderError),
