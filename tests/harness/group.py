@@ -18,12 +18,12 @@ from escrowmq.codec.record_layout import HEAD_V4
 from escrowmq.errors import DiskFull
 from escrowmq.group.copying import CutRequired
 from escrowmq.group.member import GroupMember
+from escrowmq.group.member_timeouts import MemberTimeouts
 from escrowmq.group.membership import GroupMembership
 from escrowmq.group.orders import (
     BecomeMaster,
     FollowMaster,
     KeepState,
-    MemberTimeouts,
     Order,
     ReadRecord,
     WriteRecord,

@@ -54,8 +54,8 @@ def cluster_access(cluster: str, actions: Actions) -> Access:
 
 
 class FieldAccesses(msgspec.Struct, frozen=True):
-    """A function that returns the accesses for the resources that header fields name, in the order
-    of the fields."""
+    """Returns the accesses that a request needs to the resources that its header fields name, in
+    the order of the fields."""
 
     actions: Actions
     topics: tuple[str, ...] = ()

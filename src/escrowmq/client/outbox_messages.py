@@ -273,8 +273,8 @@ class MarkedMessages:
         return await dispatch.choose_queue(message)
 
     async def _store(self, message: Message, queue: MessageQueue | None) -> None:
-        """Store one message. Without a queue it is the only one, and may be tried at several
-        brokers."""
+        """Store one message. `queue` is None if the transaction has only this message: it may be
+        tried at several brokers."""
         producer = self._producer
         dispatch = producer.dispatch
         is_alone = queue is None

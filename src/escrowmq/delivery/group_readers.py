@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.delivery.clients import Clients, ConsumerGroup
-from escrowmq.delivery.pop_members import PopMembers
+from escrowmq.delivery.recent_pop_clients import RecentPopClients
 
 
 class GroupReaders:
     """Finds members of groups, from heartbeats and from pops."""
 
-    def __init__(self, clients: Clients, poppers: PopMembers) -> None:
+    def __init__(self, clients: Clients, poppers: RecentPopClients) -> None:
         self._clients = clients
         self._poppers = poppers
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from escrowmq.base.authority import VersionedRecord
-from escrowmq.group import orders
+from escrowmq.group import member_timeouts, orders
 from escrowmq.group.history import with_new_epoch
 from escrowmq.group.in_sync_copies import CopyStates
 from escrowmq.group.reasons import (
@@ -39,7 +39,7 @@ class GroupMember:
     def __init__(  # noqa: PLR0913 - what it was, where it is, and what it may ask the world
         self,
         state: MemberState,
-        terms: orders.MemberTimeouts,
+        terms: member_timeouts.MemberTimeouts,
         *,
         mark: Callable[[], str],
         address: str,
@@ -112,8 +112,8 @@ class GroupMember:
             self._look_ms = now_ms
         else:
             self._log_silence(now_ms)
-        if self._followed is not None and now_ms - self._heard_ms > orders.QUIET_MS:
-            self._look_ms = min(self._look_ms, self._looked_ms + orders.AGAIN_MS)
+        if self._followed is not None and now_ms - self._heard_ms > member_timeouts.QUIET_MS:
+            self._look_ms = min(self._look_ms, self._looked_ms + member_timeouts.AGAIN_MS)
         if now_ms >= self._look_ms:
             self._order_read(now_ms)
 
@@ -142,7 +142,7 @@ class GroupMember:
         terms = self.terms
         if self.is_leader:
             is_near = self._woken_ms < self._succession_ms
-            return orders.SUCCESSION_LOOK_MS if is_near else terms.leader_look_ms
+            return member_timeouts.SUCCESSION_LOOK_MS if is_near else terms.leader_look_ms
         record = self.record
         # Name servers know a member only by its brokerId, which the record gives it.
         is_numbered = record is not None and self.state.member in record.numbers
@@ -177,7 +177,7 @@ class GroupMember:
     def authority_failed(self, reason: str, now_ms: int) -> None:
         """Retry later: the authority did not answer; a write may have taken effect."""
         self._is_asking = False
-        self._look_ms = now_ms + orders.AGAIN_MS
+        self._look_ms = now_ms + member_timeouts.AGAIN_MS
         if not self.authority_fault:
             self._log(f"the authority does not answer, so the group cannot change: {reason}")
         self.authority_fault = reason
@@ -322,8 +322,11 @@ class GroupMember:
     def take_over_now(self, now_ms: int, *, is_forced: bool = False) -> None:
         """Become master after a hand-over; if `is_forced`, even if this member lags. If that is not
         done in time, the order is forgotten: another member may serve by then."""
-        self._forced_until_ms = now_ms + orders.REBUILD_MS if is_forced else 0
-        self._called = (0 if self.record is None else self.record.epoch, now_ms + orders.CALLED_MS)
+        self._forced_until_ms = now_ms + member_timeouts.REBUILD_MS if is_forced else 0
+        self._called = (
+            0 if self.record is None else self.record.epoch,
+            now_ms + member_timeouts.CALLED_MS,
+        )
         self._look_ms = now_ms
 
     def _may_take_over(self, now_ms: int) -> bool:
@@ -440,7 +443,10 @@ class GroupMember:
             why = reason_without_record(fault)
             self._order_follow(None, why)
             self._log_once(why)
-        elif self._has_log or now_ms >= self._born_ms + orders.CREATE_WAIT_MS + self._jitter_ms:
+        elif (
+            self._has_log
+            or now_ms >= self._born_ms + member_timeouts.CREATE_WAIT_MS + self._jitter_ms
+        ):
             self._propose_group(self._mark(), 1)
         else:
             self._order_follow(None, "the group is being made")

@@ -22,12 +22,12 @@ from escrowmq.errors import AuthorityUnfit, AuthorityUnreachable, EscrowMQError
 from escrowmq.group.copying import CutRequired
 from escrowmq.group.drills import DrillFaults
 from escrowmq.group.member import GroupMember
+from escrowmq.group.member_timeouts import MemberTimeouts
 from escrowmq.group.membership import GroupMembership
 from escrowmq.group.orders import (
     BecomeMaster,
     FollowMaster,
     KeepState,
-    MemberTimeouts,
     Order,
     ReadRecord,
     WriteRecord,

@@ -52,7 +52,8 @@ class QueueJournal:
         return self._disk.size(PATH) is not None
 
     def load(self) -> list[QueueFileStart]:
-        """Return the notes of an earlier process, up to the first line that is torn or invalid."""
+        """Return where the queue files begin that an earlier process noted, up to the first torn or
+        invalid line."""
         found = []
         for line in (self._disk.read(PATH) or b"").split(b"\n"):
             try:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.drill.history import ReadMessage
 from escrowmq.drill.judge import find_violations
-from escrowmq.group.orders import MemberTimeouts
+from escrowmq.group.member_timeouts import MemberTimeouts
 from escrowmq.store.store import Store
 from tests.group.worlds.clients import (
     QUEUES,

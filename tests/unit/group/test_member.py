@@ -7,14 +7,8 @@ from msgspec.structs import replace
 
 from escrowmq.base.authority import VersionedRecord
 from escrowmq.group.member import GroupMember
-from escrowmq.group.orders import (
-    BecomeMaster,
-    FollowMaster,
-    KeepState,
-    MemberTimeouts,
-    ReadRecord,
-    WriteRecord,
-)
+from escrowmq.group.member_timeouts import MemberTimeouts
+from escrowmq.group.orders import BecomeMaster, FollowMaster, KeepState, ReadRecord, WriteRecord
 from escrowmq.group.record import GroupRecord
 from escrowmq.group.state import MemberState, Proposal, settling_proposal
 

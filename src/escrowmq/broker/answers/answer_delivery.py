@@ -6,7 +6,7 @@ import msgspec
 
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Flag, Response
-from escrowmq.broker.answers.denial_marks import AnswerMarks, DenialMarks
+from escrowmq.broker.answers.not_found_marks import AnswerMarks, NotFoundMarks
 from escrowmq.broker.answers.request_times import RequestLatency
 from escrowmq.broker.answers.waiting_answers import WaitingAnswer, WaitingAnswers
 from escrowmq.broker.incoming_request import Question
@@ -23,7 +23,7 @@ class AnswerSender:
         self._moment = moment
         self._latency = latency
         self.waiting = WaitingAnswers(ends)
-        self.denial_marks = DenialMarks(ends)
+        self.denial_marks = NotFoundMarks(ends)
         self._marks: AnswerMarks | None = None
 
     def set_marks(self, marks: AnswerMarks) -> None:

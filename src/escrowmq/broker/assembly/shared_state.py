@@ -24,8 +24,8 @@ from escrowmq.delivery.due_messages import DueMessages
 from escrowmq.delivery.group_readers import GroupReaders
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.pop_members import PopMembers
 from escrowmq.delivery.queue_locks import QueueLocks
+from escrowmq.delivery.recent_pop_clients import RecentPopClients
 from escrowmq.delivery.requesters import WaitingRequests
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.timer import TimerQueue
@@ -69,7 +69,7 @@ class BrokerState:
         )
         self.offsets = OffsetTable()
         self.clients = Clients(of_account_max=settings.account_memberships_max)
-        self.poppers = PopMembers()
+        self.poppers = RecentPopClients()
         self.readers = GroupReaders(self.clients, self.poppers)
         self.requesters = WaitingRequests()
         self.locks = QueueLocks()

@@ -108,7 +108,8 @@ class LaneQueues:
         self.of_halves: LaneTail | None = None
 
     def add_queue(self, target: TargetQueue, *, is_read: bool) -> None:
-        """Add a queue. `is_read`: whether messages of committed halves may be put there too."""
+        """Add a queue. `is_read`: whether consumers read it (not if the topic has fewer queues
+        now); only then are the messages of committed halves put there too."""
         if len(self.by_name) >= _PLACES_MAX:
             self.by_name.clear()
             self.by_half.clear()

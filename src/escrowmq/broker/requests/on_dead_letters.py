@@ -23,7 +23,7 @@ from escrowmq.codec.client_bodies import read_own_body
 from escrowmq.codec.dead_letter_bodies import DeadLetter, DeadLetterSelector, DeadLettersPage
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.pop_receipt import RETRY_V1, RETRY_V2, retry_topic
-from escrowmq.delivery.pop_members import PopMembers
+from escrowmq.delivery.recent_pop_clients import RecentPopClients
 from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import PutResult, Store
@@ -58,7 +58,7 @@ class DeadLetterHandlers:
         store: Store,
         topics: TopicTable,
         retries: RetryTopics,
-        poppers: PopMembers,
+        poppers: RecentPopClients,
         identity: Identity,
         putter: MessageStorer,
     ) -> None:

@@ -38,8 +38,8 @@ from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader
 from escrowmq.delivery.clients import BROADCASTING, Channel, Clients, ConsumerGroup
 from escrowmq.delivery.existing_queues import ExistingQueues
 from escrowmq.delivery.groups import GroupTable
-from escrowmq.delivery.pop_members import PopMembers
 from escrowmq.delivery.queue_locks import QueueLocks
+from escrowmq.delivery.recent_pop_clients import RecentPopClients
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import UsageError
 from escrowmq.filter.operands import FilterError
@@ -65,7 +65,7 @@ class HeartbeatHandlers(Part):
         topics: TopicTable,
         groups: GroupTable,
         clients: Clients,
-        poppers: PopMembers,
+        poppers: RecentPopClients,
         locks: QueueLocks,
         queues: ExistingQueues,
         peers: Peers,

@@ -26,7 +26,7 @@ from escrowmq.delivery.held_pops import PopPolls, TopicAndGroup
 from escrowmq.delivery.held_pulls import LongPoll, poll_weight
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.orderly_pops import OrderlyBatches
-from escrowmq.delivery.pop_members import PopMembers
+from escrowmq.delivery.recent_pop_clients import RecentPopClients
 from escrowmq.delivery.stats import Stats
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.filter.operands import FilterError
@@ -57,7 +57,7 @@ class PopHandlers:
         store: Store,
         offsets: OffsetTable,
         clients: Clients,
-        poppers: PopMembers,
+        poppers: RecentPopClients,
         stats: Stats,
         polls_counts: Counter[str],
         answers: AnswerSender,

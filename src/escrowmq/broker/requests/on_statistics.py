@@ -24,7 +24,7 @@ from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.group_readers import GroupReaders
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.pop_members import PopMembers
+from escrowmq.delivery.recent_pop_clients import RecentPopClients
 from escrowmq.delivery.stats import GET_COUNT, PUT_COUNT, Stats
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
@@ -42,7 +42,7 @@ class StatisticsHandlers:
         groups: GroupTable,
         offsets: OffsetTable,
         clients: Clients,
-        poppers: PopMembers,
+        poppers: RecentPopClients,
         readers: GroupReaders,
         stats: Stats,
         identity: Identity,

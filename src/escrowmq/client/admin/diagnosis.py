@@ -178,7 +178,7 @@ class Diagnosis:
             return GroupDelivery(group=group, state="not read", detail="the group is deleted")
         if not any(one.is_enabled for one in known.brokers):
             return GroupDelivery(group=group, state="stopped", detail="the group may not consume")
-        lag = _lag_of(known, message)
+        lag = _lag_in_queue_of(known, message)
         if lag is None or lag.committed <= message.queue_offset:
             return _unacknowledged_delivery(known, lag, message)
         wanted = known.online.topics.get(message.topic, "")
@@ -382,7 +382,7 @@ class Diagnosis:
             )  # fmt: skip
 
 
-def _lag_of(group: GroupDescription, message: ReceivedMessage) -> Lag | None:
+def _lag_in_queue_of(group: GroupDescription, message: ReceivedMessage) -> Lag | None:
     for lag in group.lags:
         queue = lag.queue
         if (queue.topic, queue.broker_name, queue.queue_id) == (

@@ -18,7 +18,7 @@ subscriptionExpiredTimeout)."""
 _FRESH_MS: Final = 1_000
 
 
-class PopMembers:
+class RecentPopClients:
     """Clients that popped recently, with their topics. They are only shown, so clients beyond the
     limits are not recorded."""
 

@@ -38,7 +38,7 @@ class AnswerMarks(Protocol):
         ...
 
 
-class DenialMarks(Part):
+class NotFoundMarks(Part):
     """Appends the marks that answers about missing things wait for, at a bounded rate."""
 
     name = "denial marks"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.delivery.clients import Channel
-from escrowmq.delivery.pop_members import TOPIC_IDLE_MS, PopMembers
+from escrowmq.delivery.recent_pop_clients import TOPIC_IDLE_MS, RecentPopClients
 
 IDLE_MS = 120_000
 
@@ -11,18 +11,18 @@ def channel(peer: int, seen_ms: int = 0) -> Channel:
     return Channel(peer, f"c{peer}", "JAVA", 479, f"h:{peer}", seen_ms)
 
 
-def pop(poppers: PopMembers, group: str, peer: int, *topics: str, at_ms: int = 0) -> None:
+def pop(poppers: RecentPopClients, group: str, peer: int, *topics: str, at_ms: int = 0) -> None:
     found = [SubscriptionBody(topic=topic, sub_version=at_ms) for topic in topics]
     poppers.note_pop(group, channel(peer, at_ms), found)
 
 
-def members(poppers: PopMembers, group: str) -> tuple[list[int], list[str]] | None:
+def members(poppers: RecentPopClients, group: str) -> tuple[list[int], list[str]] | None:
     found = poppers.find(group)
     return None if found is None else (sorted(found.channels), sorted(found.subscriptions))
 
 
 def test_topics_and_connections_that_pop_no_more_are_forgotten() -> None:
-    poppers = PopMembers()
+    poppers = RecentPopClients()
     pop(poppers, "G", 1, "T")
     pop(poppers, "G", 2, "T", "U", at_ms=IDLE_MS)
     poppers.forget_idle(IDLE_MS + 1, channel_idle_ms=IDLE_MS)
@@ -37,7 +37,7 @@ def test_topics_and_connections_that_pop_no_more_are_forgotten() -> None:
 
 
 def test_idle_group_goes_with_connections_that_are_not_idle_by_their_own_measure() -> None:
-    poppers = PopMembers()
+    poppers = RecentPopClients()
     pop(poppers, "G", 1, "T")
     poppers.forget_idle(TOPIC_IDLE_MS + 1, channel_idle_ms=10 * TOPIC_IDLE_MS)
     assert members(poppers, "G") is None
@@ -45,7 +45,7 @@ def test_idle_group_goes_with_connections_that_are_not_idle_by_their_own_measure
 
 
 def test_a_clock_that_is_set_forward_makes_nobody_idle() -> None:
-    poppers = PopMembers()
+    poppers = RecentPopClients()
     pop(poppers, "G", 1, "T")
     leap_ms = 2 * TOPIC_IDLE_MS
     poppers.clock_leapt(leap_ms)
@@ -56,7 +56,7 @@ def test_a_clock_that_is_set_forward_makes_nobody_idle() -> None:
 
 
 def test_what_finds_no_room_is_not_noted() -> None:
-    poppers = PopMembers(topics_max=2, channels_max=2)
+    poppers = RecentPopClients(topics_max=2, channels_max=2)
     pop(poppers, "G", 1, "T", "U")
     pop(poppers, "H", 2, "T")
     assert members(poppers, "H") is None
@@ -72,7 +72,7 @@ def test_what_finds_no_room_is_not_noted() -> None:
 
 
 def test_what_was_noted_a_moment_ago_is_fresh() -> None:
-    poppers = PopMembers()
+    poppers = RecentPopClients()
     assert not poppers.was_just_noted("G", 1, "T", "*", 0)
     found = SubscriptionBody(topic="T", sub_string="*", sub_version=0)
     poppers.note_pop("G", channel(1), [found])
@@ -83,7 +83,7 @@ def test_what_was_noted_a_moment_ago_is_fresh() -> None:
 
 
 def test_nothing_is_forgotten_before_its_time_and_nothing_is_kept_after_it() -> None:
-    poppers = PopMembers()
+    poppers = RecentPopClients()
     pop(poppers, "G", 1, "T")
     poppers.forget_idle(IDLE_MS, channel_idle_ms=IDLE_MS)
     assert members(poppers, "G") == ([1], ["T"])
@@ -97,7 +97,7 @@ def test_nothing_is_forgotten_before_its_time_and_nothing_is_kept_after_it() -> 
 
 
 def test_a_connection_that_pops_for_two_groups_is_known_for_the_other_still() -> None:
-    poppers = PopMembers()
+    poppers = RecentPopClients()
     pop(poppers, "G", 1, "T")
     pop(poppers, "H", 1, "T", at_ms=IDLE_MS)
     poppers.forget_idle(IDLE_MS + 1, channel_idle_ms=IDLE_MS)
@@ -107,7 +107,7 @@ def test_a_connection_that_pops_for_two_groups_is_known_for_the_other_still() ->
 
 
 def test_who_pops_again_takes_no_more_room() -> None:
-    poppers = PopMembers(channels_max=2)
+    poppers = RecentPopClients(channels_max=2)
     for at_ms in range(5):
         pop(poppers, "G", 1, "T", at_ms=at_ms)
     pop(poppers, "G", 2, "T")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.broker.answers.denial_marks import DenialMarks
+from escrowmq.broker.answers.not_found_marks import NotFoundMarks
 from escrowmq.delivery.delay_progress import NEVER_MS
 from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.results import PutResult, PutStatus
@@ -26,9 +26,9 @@ class Log:
         return None
 
 
-def made() -> tuple[DenialMarks, Log]:
+def made() -> tuple[NotFoundMarks, Log]:
     log = Log()
-    marks = DenialMarks(LogEnds(log, StoreSettings()))  # type: ignore[arg-type]
+    marks = NotFoundMarks(LogEnds(log, StoreSettings()))  # type: ignore[arg-type]
     marks.set_marks(log)
     return marks, log
 
