@@ -37,7 +37,7 @@ def test_help_shows_every_setting_with_its_default(
 def test_completion_leaves_out_what_is_for_other_parts_of_the_sdk() -> None:
     producer = aio.Producer("127.0.0.1:1", group="g")
     consumer = aio.Consumer("127.0.0.1:1", group="g", topic="T")
-    for client, hidden in ((producer, "begin_send"), (consumer, "take_into")):
+    for client, hidden in ((producer, "try_send"), (consumer, "take_undelivered_into")):
         assert hasattr(client, hidden)
         assert hidden not in dir(client)
         assert {"open", "close", "group"} <= {*dir(client)}

@@ -56,7 +56,7 @@ def offsets_at(broker: Racing) -> BrokerOffsets:
 def readers() -> list[Any]:
     return [
         SimpleNamespace(
-            queue=queue, committed=-1, shelf=SimpleNamespace(commit_offset=5, generation=1)
+            queue=queue, committed=-1, fetched=SimpleNamespace(commit_offset=5, generation=1)
         )
         for queue in QUEUES
     ]

@@ -29,16 +29,16 @@ class Taking:
     def wanted_topics(self) -> list[str]:
         return ["one", "two"]
 
-    async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
+    async def assign_queues(self, topic: str, queues: list[MessageQueue]) -> bool:
         del queues
         await self.may_go_on.wait()
         self.taken.append(topic)
         return True
 
-    def note_queues(self, topic: str, queues: object) -> None:
+    def record_queues(self, topic: str, queues: object) -> None:
         pass
 
-    def refuse(self, topic: str, error: object) -> None:
+    def report_refusal(self, topic: str, error: object) -> None:
         assert error is None, (topic, error)
 
 

@@ -64,13 +64,13 @@ class Listener:
         self.checks: list[Any] = []
         self.brokers = {"broker-a": 0}
 
-    def answer_from(self, check: Any, *, on_close: Callable[[], None]) -> None:
+    def add_database_check(self, check: Any, *, on_close: Callable[[], None]) -> None:
         self.checks.append(check)
 
-    def marked(self, database: str) -> Any:
+    def marked_messages(self, database: str) -> Any:
         raise NotImplementedError
 
-    def answer_no_more(self, check: Any) -> None:
+    def remove_database_check(self, check: Any) -> None:
         self.checks.remove(check)
 
     def unsettled(self) -> UnsettledTransactions:
@@ -183,12 +183,12 @@ def test_kept_messages_are_stored_without_repeats(kind: Any) -> None:
     class MarkedMessages:
         name = ""
 
-        def without_repeats(self) -> MarkedMessages:
+        def without_resends(self) -> MarkedMessages:
             self.name += " once"
             return self
 
     class Maker(Listener):
-        def marked(self, database: str) -> MarkedMessages:
+        def marked_messages(self, database: str) -> MarkedMessages:
             made = MarkedMessages()
             made.name = database
             return made
@@ -200,7 +200,7 @@ def test_kept_messages_are_stored_without_repeats(kind: Any) -> None:
 class Refusing(Listener):
     """A producer that is closed."""
 
-    def answer_from(self, check: Any, *, on_close: Callable[[], None]) -> None:
+    def add_database_check(self, check: Any, *, on_close: Callable[[], None]) -> None:
         raise ClientClosed("planted")
 
 
@@ -228,7 +228,7 @@ def test_an_outbox_that_cannot_be_made_leaves_no_relay_behind(
 
 def test_a_producer_that_is_closed_meanwhile_ends_the_relay() -> None:
     class Closing(Listener):
-        def answer_from(self, check: Any, *, on_close: Callable[[], None]) -> None:
+        def add_database_check(self, check: Any, *, on_close: Callable[[], None]) -> None:
             on_close()
 
     keeper = OutboxBase(cast("Any", Closing()), Database(), Circuit())
@@ -241,7 +241,7 @@ def test_one_that_was_made_before_its_loop_looks_once_the_producer_is_opened() -
     begun: list[str] = []
 
     class Instance:
-        def keep(self, name: str, work: Any) -> Any:
+        def keep_running(self, name: str, work: Any) -> Any:
             begun.append(name)
             return asyncio.get_running_loop().create_future()
 

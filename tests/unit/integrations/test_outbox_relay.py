@@ -100,7 +100,7 @@ class Broker:
         """The bodies of each, with a star if the database was locked meanwhile."""
         self.ends: list[str] = []
 
-    def marked(self, name: str) -> Any:
+    def marked_messages(self, name: str) -> Any:
         return Sent(self, name)
 
     def take(self, messages: Sequence[Message]) -> None:
@@ -119,24 +119,24 @@ class Sent:
         self._broker = broker
         self.key = f"{len(broker.attempts):032X}"
 
-    def begin(self, messages: Sequence[Message]) -> None:
+    def start_storing(self, messages: Sequence[Message]) -> None:
         self._messages = messages
 
-    def stored(self) -> None:
+    def wait_until_stored(self) -> None:
         self._broker.take(self._messages)
 
     def abandon(self) -> None:
         self._broker.ends.append("abandoned")
 
-    def leave(self) -> None:
+    def leave_to_marker(self) -> None:
         self._broker.ends.append("left")
 
-    def committed(self) -> None:
+    def report_commit(self) -> None:
         self._broker.ends.append("committed")
 
 
 class AwaitedSent(Sent):
-    async def stored(self) -> None:  # type: ignore[override]
+    async def wait_until_stored(self) -> None:  # type: ignore[override]
         super().stored()
 
 
@@ -156,7 +156,7 @@ def go(
 ) -> Callable[[], PassResult]:
     """One pass."""
     if request.param == "blocking":
-        course = HandOver(broker.marked, new_name=lambda: "another")
+        course = HandOver(broker.marked_messages, new_name=lambda: "another")
         return lambda: run_pass(database, course, None)
 
     def awaited() -> PassResult:

@@ -45,7 +45,7 @@ class QoS(virtual.QoS):
         """Requeue all messages that are being processed. Kombu's own method would store copies, in
         addition to messages that the broker redelivers."""
         self._flush()
-        for delivery_tag in [*self._make_delivery]:
+        for delivery_tag in [*self._delivered]:
             self.reject(delivery_tag, requeue=True)
         return []  # nothing failed: what could not be requeued is redelivered later
 

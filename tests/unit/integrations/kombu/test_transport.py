@@ -26,7 +26,7 @@ class Laid:
         self._handed = list(handed)
         self.is_closed = False
 
-    def take(self) -> BufferedMessage | None:
+    def next_message(self) -> BufferedMessage | None:
         if not self._handed:
             return None
         properties = {"delivery_tag": "sent", "delivery_info": {}}
