@@ -32,12 +32,12 @@ def die() -> None:
 
 def arm(step: str) -> None:
     """Let this process die behind a step."""
-    _before(MarkedMessages, "stored", step == "marker")
-    _before(MarkedMessages, "committed", step == "commit")
+    _before(MarkedMessages, "wait_until_stored", step == "marker")
+    _before(MarkedMessages, "report_commit", step == "commit")
     _before(tables.Mail, "__init__", step == "taken")
     _before(HandlerRunner, "_settle", step == "mailed")
     _behind(MarkedMessages, "__init__", step == "begun")
-    _behind(MarkedMessages, "leave", step == "left")
+    _behind(MarkedMessages, "leave_to_marker", step == "left")
     _behind_awaited(MarkedMessages, "send", step == "halves")
     if step == "end":
         hear_and_die(die)

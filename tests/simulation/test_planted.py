@@ -3,7 +3,6 @@
 This guards the guard. Each plant spoils a broker by replacing a method of one of its parts."""
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
@@ -20,7 +19,6 @@ from escrowmq.broker.requests.on_transactions import UnsealedEnd
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.signed_id import SignedId
 from escrowmq.delivery.delayed_messages import DelayRules
-from escrowmq.errors import StorageError
 from escrowmq.store.store import PutResult
 from escrowmq.txn.check_schedule import LiveProducer
 from escrowmq.txn.end_claim import Claim, EndReply, EndResult
@@ -316,21 +314,6 @@ def counts_read_behind_the_record(core: BrokerCore) -> None:
     tally.load = spoilt  # type: ignore[method-assign]
 
 
-def asks_forgotten(core: BrokerCore) -> None:
-    """Checks that were counted are not sent when the next half cannot be read."""
-    checker = core.transactions.checker
-    pump = checker._handle_group
-
-    def spoilt(group: str, now_ms: int, asks: list[Any]) -> None:
-        try:
-            pump(group, now_ms, asks)
-        except (StorageError, OSError):
-            asks.clear()
-            raise
-
-    checker._handle_group = spoilt  # type: ignore[method-assign]
-
-
 def fields_taken_as_they_come(core: BrokerCore) -> None:
     """A number in a request is not judged before it is worked with."""
     code = int(Request.CHANGE_MESSAGE_INVISIBLETIME)
@@ -368,7 +351,6 @@ FOUND_BY: dict[Plant, int] = {
     plants.shortage_taken_for_loss: 13,
     plants.unopened_is_gone: 38,
     counts_read_behind_the_record: 19,
-    asks_forgotten: 23,
     plants.delayed_deleted_with_its_segment: 44,
     plants.deleted_before_its_copy_is_durable: 111_444,
     plants.kept_in_a_queue_that_is_gone: 129,

@@ -408,7 +408,7 @@ def test_a_database_hears_when_its_producer_is_opened() -> None:
             told.append(message.message_id)
             return Outcome.COMMIT
 
-        def opened(self) -> None:
+        def on_open(self) -> None:
             told.append("opened")
 
     async def go() -> None:

@@ -112,7 +112,7 @@ class Broker:
 class Sent:
     """Messages of one transaction."""
 
-    brokers = ("broker-a",)
+    broker_names = ("broker-a",)
 
     def __init__(self, broker: Broker, name: str) -> None:
         assert name == "mine"
@@ -137,7 +137,7 @@ class Sent:
 
 class AwaitedSent(Sent):
     async def wait_until_stored(self) -> None:  # type: ignore[override]
-        super().stored()
+        super().wait_until_stored()
 
 
 @pytest.fixture

@@ -305,8 +305,8 @@ def test_renewed_files_are_for_both_ends_without_a_restart(
     renewed.root = root
 
     async def main() -> None:
-        one = doors(used, renewed, look_s=0.02)
-        two = doors(used, renewed, look_s=0.02)
+        one = doors(used, renewed, poll_interval_s=0.02)
+        two = doors(used, renewed, poll_interval_s=0.02)
         async with Running(one, wires=GROUP) as master, Running(two) as caller:
             assert await called(caller, master) == "connected -1"
             use(other, strangers.root)
