@@ -50,7 +50,7 @@ class GroupFolder:
         return FileDisk(self._root, elsewhere={FOLDER: self._log} if self._log else None)
 
     def read_state(self, name: str, *, loses_nothing: bool) -> MemberState:
-        """Lock the folder, and read the state at a read_state. Raises UsageError for an invalid
+        """Lock the folder, and read the state at a start. Raises UsageError for an invalid
         member name, StoreLocked if another process uses the folder: nothing is written then."""
         if len(name) > _NAME_MAX or not set(name) <= _SAFE:
             raise UsageError(
