@@ -62,15 +62,14 @@ class _GroupDecisions:
     def record(self, name: str, decision: LastDecision) -> None:
         """Record a decision. If there are too many, forget the oldest other ones."""
         self._remove(name)
-        if len(self.transient) >= EPOCH_UNNAMED_MAX:
-            self._remove_first(self.transient)
-        if len(self.named) >= EPOCH_QUERIES_MAX:
-            self._remove_first(self.named)
+        is_transient = not decision.tokens or bool(UNNAMED.fullmatch(name))
+        table = self.transient if is_transient else self.named
+        if len(table) >= (EPOCH_UNNAMED_MAX if is_transient else EPOCH_QUERIES_MAX):
+            self._remove_first(table)
         tokens_max = EPOCH_TOKENS_KEPT_MAX - len(decision.tokens)
         while self.tokens_count > tokens_max and self.remove_oldest():
             pass
-        is_transient = not decision.tokens or UNNAMED.fullmatch(name)
-        (self.transient if is_transient else self.named)[name] = decision
+        table[name] = decision
         self.tokens_count += len(decision.tokens)
 
     def remove_oldest(self) -> bool:

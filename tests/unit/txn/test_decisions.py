@@ -61,6 +61,18 @@ def test_decisions_for_nothing_and_writes_without_a_name_displace_no_others() ->
     assert table.get(StreamQuery("PG", "q9")) == NOTHING
 
 
+def test_a_named_decision_displaces_no_transient_one_nor_the_other_way_round() -> None:
+    table = nothing_pending()
+    for name in ("a", "b"):
+        table.record(StreamQuery("PG", name), NOTHING)
+    for name in ("c", "d", "e"):
+        table.record(StreamQuery("PG", name), SOME)
+    table.record(StreamQuery("PG", "f"), SOME)
+    assert set(known(table)) == {"a", "b", "d", "e", "f"}
+    table.record(StreamQuery("PG", "g"), NOTHING)
+    assert set(known(table)) == {"b", "g", "d", "e", "f"}
+
+
 def test_tokens_are_bounded_and_the_newest_decision_is_kept_all_the_same() -> None:
     table = nothing_pending()
     table.record(StreamQuery("PG", "q"), NOTHING)
