@@ -14,6 +14,7 @@ from escrowmq.base.measure import MetricFamily, unlabelled_metric
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk, former_path
 from escrowmq.base.wire import Wire
+from escrowmq.broker.answers.ha_status import copying_ha_status
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part, StartContext
 from escrowmq.broker.peer import Peer
@@ -426,19 +427,12 @@ class GroupCopy(Part):
     def ha_status(self) -> dict[str, object]:
         """The replication state in the form of mqadmin's haStatus (HARuntimeInfo)."""
         record, copy = self._record, self._copy
-        return {
-            "haClientRuntimeInfo": {
-                "isActivated": copy is not None and copy.is_welcome,
-                "lastReadTimestamp": self._now_ms,
-                "lastWriteTimestamp": self._now_ms,
-                "masterAddr": "" if record is None else record.address,
-                "masterFlushOffset": 0,
-                "maxOffset": self._log.end_offset,
-                "transferredByteInSecond": 0,
-            },
-            "escrowFault": self.fault,
-            "haConnectionInfo": [],
-            "inSyncSlaveNums": 0,
-            "master": False,
-            "masterCommitLogMaxOffset": 0 if copy is None else copy.master_end,
-        }
+        return copying_ha_status(
+            is_copying=copy is not None and copy.is_welcome,
+            master_address="" if record is None else record.address,
+            master_end=0 if copy is None else copy.master_end,
+            end_offset=self._log.end_offset,
+            fault=self.fault,
+            heard_ms=self._now_ms,
+            said_ms=self._now_ms,
+        )

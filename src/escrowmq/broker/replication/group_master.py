@@ -13,6 +13,7 @@ from escrowmq.base.group_report import CopyReport, GroupReport
 from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.base.measure import MetricFamily, Sample, unlabelled_metric
 from escrowmq.base.ports import Disk
+from escrowmq.broker.answers.ha_status import describe_connection, master_ha_status
 from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part, StartContext
@@ -479,19 +480,15 @@ class GroupMaster(Part):
     def ha_status(self) -> dict[str, object]:
         """The replication state in the form of mqadmin's haStatus (HARuntimeInfo)."""
         needed = self._membership.member.needed_members if self._membership.member.is_leader else {}
-        return {
-            "haConnectionInfo": [
-                {
-                    "addr": self._streams.address(peer),
-                    "diff": self._store.end_offset - stream.acknowledged,
-                    "inSync": hello.member in needed,
-                    "slaveAckOffset": stream.acknowledged,
-                    "transferFromWhere": stream.sent_end,
-                    "transferredByteInSecond": 0,
-                }
-                for peer, hello, stream in self._streams.member_streams()
-            ],
-            "inSyncSlaveNums": len(needed),
-            "master": True,
-            "masterCommitLogMaxOffset": self._store.end_offset,
-        }
+        end_offset = self._store.end_offset
+        connections = [
+            describe_connection(
+                self._streams.address(peer),
+                end_offset=end_offset,
+                acknowledged=stream.acknowledged,
+                sent_end=stream.sent_end,
+                is_in_sync=hello.member in needed,
+            )
+            for peer, hello, stream in self._streams.member_streams()
+        ]
+        return master_ha_status(end_offset, connections, in_sync_count=len(needed))

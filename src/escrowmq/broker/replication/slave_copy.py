@@ -13,6 +13,7 @@ from escrowmq.base.effects import Close, Dial, Effect
 from escrowmq.base.measure import MetricFamily, unlabelled_metric
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.wire import Wire
+from escrowmq.broker.answers.ha_status import copying_ha_status
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.outgoing_requests import OnAnswer
@@ -390,19 +391,12 @@ class SlaveCopy(Part):
     def ha_status(self) -> dict[str, object]:
         """The replication state in the form of mqadmin's haStatus (HARuntimeInfo)."""
         host, port = self._ha_address or ("", 0)
-        return {
-            "haClientRuntimeInfo": {
-                "isActivated": self.follower is not None,
-                "lastReadTimestamp": self.heard_ms,
-                "lastWriteTimestamp": self.said_ms,
-                "masterAddr": f"{host}:{port}" if host else "",
-                "masterFlushOffset": 0,
-                "maxOffset": self._log.end_offset,
-                "transferredByteInSecond": 0,
-            },
-            "escrowFault": self.fault,
-            "haConnectionInfo": [],
-            "inSyncSlaveNums": 0,
-            "master": False,
-            "masterCommitLogMaxOffset": max(self.tables.log_end, 0),
-        }
+        return copying_ha_status(
+            is_copying=self.follower is not None,
+            master_address=f"{host}:{port}" if host else "",
+            master_end=max(self.tables.log_end, 0),
+            end_offset=self._log.end_offset,
+            fault=self.fault,
+            heard_ms=self.heard_ms,
+            said_ms=self.said_ms,
+        )

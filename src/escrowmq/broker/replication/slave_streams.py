@@ -11,6 +11,7 @@ from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.base.measure import MetricFamily, Sample, unlabelled_metric
 from escrowmq.base.ports import RandomSource
 from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.broker.answers.ha_status import describe_connection, master_ha_status
 from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part
@@ -178,19 +179,17 @@ class SlaveStreams(Part):
 
     def ha_status(self) -> dict[str, object]:
         """The replication state in the form of mqadmin's haStatus (HARuntimeInfo)."""
-        return {
-            "haConnectionInfo": [
-                {
-                    "addr": slave.address,
-                    "diff": slave.behind_size,
-                    "inSync": slave.is_in_sync,
-                    "slaveAckOffset": slave.acknowledged,
-                    "transferFromWhere": slave.sent_end,
-                    "transferredByteInSecond": slave.bytes_per_s,
-                }
-                for slave in self.replicas.slaves_progress()
-            ],
-            "inSyncSlaveNums": self.replicas.in_sync_count,
-            "master": True,
-            "masterCommitLogMaxOffset": self._store.end_offset,
-        }
+        end_offset = self._store.end_offset
+        connections = [
+            describe_connection(
+                slave.address,
+                end_offset=end_offset,
+                acknowledged=slave.acknowledged,
+                sent_end=slave.sent_end,
+                is_in_sync=slave.is_in_sync,
+                bytes_per_s=slave.bytes_per_s,
+            )
+            for slave in self.replicas.slaves_progress()
+        ]
+        in_sync_count = self.replicas.in_sync_count
+        return master_ha_status(end_offset, connections, in_sync_count=in_sync_count)

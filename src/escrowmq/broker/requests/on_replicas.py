@@ -11,6 +11,7 @@ import msgspec
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
+from escrowmq.broker.answers.ha_status import master_ha_status
 from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.codec import fastjson
 from escrowmq.delivery.groups import GroupTable
@@ -100,13 +101,7 @@ class ReplicaHandlers:
         broker's own copying."""
         if self._copies is not None:
             return Answer(body=fastjson.encode(self._copies.ha_status()))
-        body = {
-            "haConnectionInfo": [],
-            "inSyncSlaveNums": 0,
-            "master": True,
-            "masterCommitLogMaxOffset": self._store.end_offset,
-        }
-        return Answer(body=fastjson.encode(body))
+        return Answer(body=fastjson.encode(master_ha_status(self._store.end_offset)))
 
     # -- Java's own --------------------------------------------------------------------------
 
