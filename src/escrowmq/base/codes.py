@@ -209,6 +209,12 @@ class Response:
     GO_AWAY: Final = 1500
 
 
+EMPTY_PULLS: Final = frozenset(
+    {Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY, Response.PULL_OFFSET_MOVED}
+)
+"""Response codes of a pull that returns no messages."""
+
+
 class Flag:
     """Bits of a command's flag."""
 

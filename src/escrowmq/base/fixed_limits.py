@@ -138,6 +138,10 @@ CHECK_POINTS_MAX: Final = 2_000_000
 CHECK_POINTS_OF_GROUP_MAX: Final = CHECK_POINTS_MAX // 4
 """Unacknowledged pops of one group, so that it cannot block others."""
 
+CHECK_IMMUNITY_MAX_S: Final = 7 * 24 * 3_600
+"""The longest time for which a producer may ask that its half is not checked; longer times are
+shortened to this."""
+
 PUBLISHED_TOPICS_MAX: Final = 64
 """Topics of transactional messages that are remembered for one producer."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from escrowmq.base.answer import Answer, PullAnswer, Refusal
-from escrowmq.base.codes import Request, Response
+from escrowmq.base.codes import EMPTY_PULLS, Request, Response
 from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.codec.properties import parse_number
@@ -23,9 +23,6 @@ from escrowmq.proxy.validation import timestamp_ms, valid_group_name, valid_topi
 
 _COUNT_MAX: Final = 32
 _SUSPEND, _SUBSCRIPTION = 2, 4
-_NOTHING: Final = frozenset(
-    {Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY, Response.PULL_OFFSET_MOVED}
-)
 _MARGIN_MS: Final = 500
 """A pull is answered this many milliseconds before its call's deadline."""
 
@@ -156,7 +153,7 @@ def _next_offset(reply: Answer | Refusal) -> int | None:
     """Return the offset at which a reader continues; None if its pull was refused. After operators
     have reset the group, the broker once refuses with the new offset, and that is returned."""
     if isinstance(reply, PullAnswer):
-        return reply.next_offset if reply.code in _NOTHING | {Response.SUCCESS} else None
+        return reply.next_offset if reply.code in EMPTY_PULLS | {Response.SUCCESS} else None
     if reply.code != Response.PULL_OFFSET_MOVED:
         return None
     return parse_number((reply.ext or {}).get("nextBeginOffset"), most=LONG_MAX)

@@ -6,10 +6,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from escrowmq.base.fixed_limits import CHECK_IMMUNITY_MAX_S
 from escrowmq.base.message import Property, StoredMessage
-
-IMMUNITY_MAX_MS: Final = 7 * 24 * 3_600_000
-"""The longest immunity; longer ones are shortened to this."""
 
 _SECONDS: Final = re.compile(r"-?[0-9]{1,18}")
 
@@ -29,4 +27,4 @@ def immunity_ms(properties: dict[str, str]) -> int | None:
     if text is None or not _SECONDS.fullmatch(text):
         return None
     seconds = int(text)
-    return None if seconds < 0 else min(seconds * 1000, IMMUNITY_MAX_MS)
+    return None if seconds < 0 else min(seconds, CHECK_IMMUNITY_MAX_S) * 1000

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from escrowmq.base.fixed_limits import CHECK_IMMUNITY_MAX_S
 from escrowmq.base.message import StoredMessage
-from escrowmq.txn.check_immunity import IMMUNITY_MAX_MS, immunity_ms, is_past_immunity
+from escrowmq.txn.check_immunity import immunity_ms, is_past_immunity
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,7 @@ from escrowmq.txn.check_immunity import IMMUNITY_MAX_MS, immunity_ms, is_past_im
         ("x", None),
         ("", None),
         ("1.5", None),
-        ("9" * 18, IMMUNITY_MAX_MS),
+        ("9" * 18, CHECK_IMMUNITY_MAX_S * 1000),
         ("9" * 30, None),
         ("\u0665", None),
     ],

@@ -10,15 +10,13 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from escrowmq.base.fixed_limits import CHECK_IMMUNITY_MAX_S
 from escrowmq.base.message import Property, SysFlag, Topic
 from escrowmq.base.own_properties import DELAYED, EPOCH, OUTCOMES, REDONE, TRANSACTION
 from escrowmq.pipeline.reconcile.due_times import delayed_record_due_ms, earliest_final_ms
 
 SYSTEM_TOPICS: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME, Topic.SCHEDULE, Topic.TIMER)
 """Topics in which the brokers store records of transactions, besides the messages' own topics."""
-
-_IMMUNITY_MAX_S: Final = 7 * 24 * 3_600
-"""Brokers shorten longer immunities to this."""
 
 _DONE: Final = "d"
 _OFFSET: Final = "^[0-9]{1,18}$"
@@ -64,7 +62,7 @@ def _immunity_s() -> Column:
     """How long the broker does not check the half, because its producer said so (as
     `txn/check_immunity`)."""
     text = _property(Property.CHECK_IMMUNITY_TIME)
-    longest = F.lit(_IMMUNITY_MAX_S).cast("long")
+    longest = F.lit(CHECK_IMMUNITY_MAX_S).cast("long")
     return F.when(text.rlike(_OFFSET), F.least(text.cast("long"), longest)).otherwise(F.lit(0))
 
 

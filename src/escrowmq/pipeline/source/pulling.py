@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.codes import Request, Response
+from escrowmq.base.codes import EMPTY_PULLS, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client.core.pulling import pull_fields, with_subscription
 from escrowmq.client.core.routes import MessageQueue
@@ -33,11 +33,6 @@ from escrowmq.pipeline.source.options import PullOptions, SourceOptions
 _log = logging.getLogger(__name__)
 
 _REST_S: Final = 0.1
-_NOT_SERVED: Final = frozenset(
-    {Response.PULL_RETRY_IMMEDIATELY, Response.PULL_OFFSET_MOVED, Response.PULL_NOT_FOUND}
-)
-"""Response codes of a pull that returns no messages."""
-
 _SAMPLED_MAX: Final = 8
 _SAMPLE_COUNT: Final = 32
 
@@ -203,7 +198,7 @@ class _RangeReading:
             self._adapt_requests(pull, following)
             self.position = following
             yield reply.body
-        elif self.from_slave and code in _NOT_SERVED:
+        elif self.from_slave and code in EMPTY_PULLS:
             # Without slaveReadEnable, a slave of RocketMQ answers that the next offset is further.
             raise _NotOnSlaveError(
                 f"a slave of {self._wanted.queue.broker_name} does not serve offset {pull.low} of "
