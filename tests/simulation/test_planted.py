@@ -207,13 +207,13 @@ def order_key_at_the_half(core: BrokerCore) -> None:
     engine = core.transactions.engine
     prepare, as_delivered = engine.prepare, engine._as_delivered
 
-    def chosen(message: Message, now_ms: int, *, origin: str) -> PutResult:
+    def chosen(message: Message, now_ms: int, *, origin: str, account: str = "") -> PutResult:
         key = message.properties.get(ORDER_KEY)
         topic = core.broker.topics.get(message.topic)
         if key and topic is not None:
             queue_id = abs(java_hash(key)) % topic.write_queue_nums
             message.properties["chosen"] = str(queue_id)
-        return prepare(message, now_ms, origin=origin)
+        return prepare(message, now_ms, origin=origin, account=account)
 
     def spoilt(final: Message, now_ms: int) -> Message:
         final = as_delivered(final, now_ms)
@@ -221,16 +221,18 @@ def order_key_at_the_half(core: BrokerCore) -> None:
             final.queue_id = int(final.properties["chosen"])
         return final
 
-    engine.prepare = chosen  # type: ignore[method-assign, assignment]
+    engine.prepare = chosen  # type: ignore[method-assign]
     engine._as_delivered = spoilt
 
 
 def tally_inherited(core: BrokerCore) -> None:
     """A half that stands where another was lost inherits the checks of that one."""
     tally = core.transactions.engine.halves.tally
+    load = tally.load
 
     def spoilt(end: int) -> None:
-        tally._files.load()
+        load(1 << 62)
+        tally._loaded_end = end
 
     tally.load = spoilt  # type: ignore[method-assign]
 
@@ -367,7 +369,7 @@ FOUND_BY: dict[Plant, int] = {
     double_final: 0,
     later_end_wins: 0,
     rollback_lost_at_restart: 0,
-    parked_for_ever: 4,
+    parked_for_ever: 1,
     silence_holds_its_place: 7,
     progress_before_durable: 24,
     repeated_end_answered_at_once: 19,
@@ -377,9 +379,9 @@ FOUND_BY: dict[Plant, int] = {
     op_record_divided: 123,
     units_without_room: 85,
     resumed_in_part: 43,
-    delay_from_the_half: 4,
-    order_key_at_the_half: 19,
-    tally_inherited: 3,
+    delay_from_the_half: 5,
+    order_key_at_the_half: 10,
+    tally_inherited: 275,
     tally_forgotten: 3,
     pictured_too_early: 24,
     pictured_in_part: 0,
@@ -392,16 +394,19 @@ FOUND_BY: dict[Plant, int] = {
 of the worlds has made it another."""
 
 
-def is_found(plant: Plant) -> bool:
-    """Whether some seed finds a planted bug."""
+def find_violation(plant: Plant) -> str:
+    """What the first world that finds a planted bug says; empty if none does."""
     for seed in (FOUND_BY[plant], *range(SEEDS)):
         try:
             World(seed, plant=plant).run()
-        except Violation:
-            return True
-    return False
+        except Violation as violation:
+            return str(violation)
+    return ""
 
 
 @pytest.mark.parametrize("plant", FOUND_BY, ids=lambda plant: plant.__name__)
 def test_the_simulator_finds_a_planted_bug(plant: Plant) -> None:
-    assert is_found(plant)
+    found = find_violation(plant)
+    assert found
+    # A plant whose own code fails, because what it replaces has changed, proves nothing.
+    assert f"{plant.__name__}." not in found

@@ -141,9 +141,9 @@ def queue_of_nobody(patch: pytest.MonkeyPatch) -> None:
 FOUND_BY: dict[Plant, int] = {
     retried_where_it_failed: 1,
     tried_without_end: 5,
-    tried_beyond_its_time: 97,
+    tried_beyond_its_time: 25,
     open_block_rolled_back: 1,
-    unheard_end_rolled_back: 49,
+    unheard_end_rolled_back: 53,
     abandoned_half_committed: 5,
     kept_before_it_was_handled: 1,
     kept_behind_a_hole: 1,

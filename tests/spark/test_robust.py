@@ -86,9 +86,12 @@ def test_rows_wait_for_a_cluster_that_is_starting(
     consumer = escrowmq.Consumer(
         parts.nameserver, group=unique("g"), topic=topic, consume_from="first"
     )
+    missing = {*range(100)}
     with consumer:
-        found = {int(message.body) for _, message in zip(range(100), consumer, strict=False)}
-    assert found == {*range(100)}
+        for message in consumer:  # a row whose answer came too late is there twice
+            missing.discard(int(message.body))
+            if not missing:
+                break
 
 
 def reading(spark: SparkSession, server: Server, topic: str, **options: str) -> DataFrame:
