@@ -96,7 +96,7 @@ class TransactionResumer:
         return resumed
 
     def _all_messages(self, source: StoredMessage) -> list[StoredMessage]:
-        """Return the messages of a discarded transaction, each once."""
+        """Return the messages of a discarded transaction, each once, in their order."""
         if TRANSACTION not in source.properties:
             return [source]
         if source.topic == Topic.HALF:
@@ -108,8 +108,12 @@ class TransactionResumer:
         low, end = self._store.bounds(Topic.CHECK_MAX_TIME, 0)
         first = max(low, source.queue_offset - _NEIGHBOURS_COUNT)
         last = min(end, source.queue_offset + _NEIGHBOURS_COUNT)
-        found = {source.properties.get(Property.UNIQ_KEY, ""): source}
+        found: dict[str, StoredMessage] = {}
         for message in walk_queue(self._store, Topic.CHECK_MAX_TIME, first, last):
             if bundle_of(message.properties) == bundle_of(source.properties):
-                found.setdefault(message.properties.get(Property.UNIQ_KEY, ""), message)
+                unique_key = message.properties.get(Property.UNIQ_KEY, "")
+                # The newest ones were all discarded together, in their order.
+                found.pop(unique_key, None)
+                found[unique_key] = message
+        found.setdefault(source.properties.get(Property.UNIQ_KEY, ""), source)
         return list(found.values())

@@ -151,7 +151,22 @@ def test_all_messages_of_a_discarded_transaction_are_resumed_and_no_other(
         TransactionResumer(ground.engine, ground.store).resume(sources[nth], ground.now_ms).count
         == 2
     )
-    assert sorted(pending_bodies(ground)) == [b"1", b"2"]
+    assert pending_bodies(ground) == [b"1", b"2"], "in their order, whichever of them is named"
+
+
+def test_messages_of_a_transaction_that_was_given_up_twice_are_resumed_in_their_order(
+    ground: Ground,
+) -> None:
+    resumer = TransactionResumer(ground.engine, ground.store)
+    first = discarded(ground, b"1", b"2", b"3", transaction="a")[-1]
+    resumer.resume(first, ground.now_ms)
+    half = ground.engine.halves.open_half(min(ground.engine.halves.pending))
+    assert half is not None
+    ground.engine.carry_out_verdict(half, Verdict.EXPIRE, now_ms=ground.now_ms)
+    ground.engine.unsealed.seal(ground.now_ms)
+    newest = ground.messages(Topic.CHECK_MAX_TIME)[4]
+    assert resumer.resume(newest, ground.now_ms).count == 3
+    assert pending_bodies(ground) == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("is_half", [True, False])
