@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import HALF_PROPERTIES_SIZE_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
+from escrowmq.base.own_properties import CARRIED
 from escrowmq.codec.properties import encode_properties
 from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.txn.end_claim import EndReply, EndResult
@@ -151,8 +152,13 @@ class TransactionEngine:
         self.unsealed.ends.append(self.halves.supersede(old, new))
 
     def resume_half(self, source: StoredMessage, now_ms: int) -> PutResult:
-        """Store a discarded message as a pending half again, with no checks counted."""
-        half = copy_to(source, Topic.HALF, **{Property.TRANSACTION_CHECK_TIMES: "0"})
+        """Store a discarded message as a pending half again, with no checks counted, and with an
+        age that counts from now."""
+        changed = {Property.TRANSACTION_CHECK_TIMES: "0"}
+        place, _, _ = source.properties.get(CARRIED, "").rpartition(":")
+        if place:  # it had been carried forward
+            changed[CARRIED] = f"{place}:{now_ms}"
+        half = copy_to(source, Topic.HALF, **changed)
         put = self._store.put(half, now_ms)
         if put.status is PutStatus.OK:
             self.halves.add_half(

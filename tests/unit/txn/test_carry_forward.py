@@ -13,6 +13,7 @@ from escrowmq.txn.carry_forward import Carrier, note_carried
 from escrowmq.txn.check_schedule import LiveProducer
 from escrowmq.txn.decisions import StreamQuery
 from escrowmq.txn.epoch_decision import EpochDecider
+from escrowmq.txn.resume import TransactionResumer
 from escrowmq.txn.state import Verdict
 
 from .ground import HOST, Ground
@@ -212,3 +213,24 @@ def test_messages_of_a_batch_keep_their_order_when_some_are_carried(*, restarts:
     decider = EpochDecider(ground.engine, ground.store, host=HOST)
     assert decider.decide(StreamQuery("PG", "q"), 1, {"a": 3}, ground.now_ms).is_new
     assert ground.finals() == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_carried_half_that_is_resumed_is_as_old_as_its_resumption(*, restarts: bool) -> None:
+    """Otherwise the next start gives it up again, without a check."""
+    ground, carrier = carrying()
+    half = ground.prepare(b"x")
+    carry(ground, carrier)
+    ground.engine.unsealed.seal(ground.now_ms)
+    kept_ms = ground.store_settings.reserved_hours * 3_600_000
+    assert ground.due(kept_ms + FIRST_MS) == []
+    (kept,) = ground.messages(Topic.CHECK_MAX_TIME)
+    ground.engine.unsealed.seal(ground.now_ms)
+    assert TransactionResumer(ground.engine, ground.store).resume(kept, ground.now_ms).count == 1
+    if restarts:
+        ground.reopen()
+    (queue_offset,) = ground.engine.halves.pending
+    assert ground.engine.halves.pending.row(queue_offset).stored_ms == ground.now_ms
+    assert len(ground.due(FIRST_MS)) == 1
+    ground.end(half, Verdict.COMMIT)
+    assert ground.finals() == [b"x"]
