@@ -21,7 +21,7 @@ from escrowmq.txn.check_immunity import is_past_immunity
 from escrowmq.txn.doubled_halves import HalfStatus
 from escrowmq.txn.end_claim import Claim, EndReply, EndResult
 from escrowmq.txn.half_lifecycle import Halves
-from escrowmq.txn.state import WANTED, State
+from escrowmq.txn.state import WANTED, State, state_after
 
 VERDICTS: Final = {int(verdict): verdict for verdict in WANTED}
 """The verdict for each value that an END may have; other values are invalid."""
@@ -63,6 +63,24 @@ def _answer_outcome(about: EndContext) -> EndReply:
     return EndReply(answer, state, queue_offset, half.properties.get(Property.REAL_TOPIC, ""))
 
 
+def _partial_state(about: EndContext) -> State | None:
+    """Return the state that a half's transaction gets, if some of its messages have ended so
+    already."""
+    verdict = about.halves.partly_ended.get(about.status.half.queue_offset)
+    return None if verdict is None else state_after(State.PENDING, verdict)
+
+
+def _contradicts_ended_part(about: EndContext) -> bool:
+    state = _partial_state(about)
+    return state is not None and WANTED.get(about.claim.verdict, state) != state
+
+
+def _answer_ended_part(about: EndContext) -> EndReply:
+    state = _partial_state(about)
+    assert state is not None
+    return _answer_outcome(about._replace(status=about.status._replace(state=state)))
+
+
 def _is_too_late(about: EndContext) -> bool:
     half = about.status.half.message
     if about.claim.is_from_check or not half.properties.get(Property.CHECK_IMMUNITY_TIME):
@@ -71,6 +89,8 @@ def _is_too_late(about: EndContext) -> bool:
 
 
 def _has_other_count(about: EndContext) -> bool:
+    if _partial_state(about) is not None:
+        return False  # fewer are left
     return about.claim.count is not None and about.claim.count != _messages_count(about)
 
 
@@ -85,6 +105,7 @@ def _refuse_count(about: EndContext) -> EndReply:
 
 END_RULES: Final = (
     EndRule("ended before", lambda about: about.status.state != State.PENDING, _answer_outcome),
+    EndRule("ended in part", _contradicts_ended_part, _answer_ended_part),
     EndRule(
         "of an epoch",
         lambda about: about.status.half.queue_offset in about.halves.epochs.by_half,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from escrowmq.base.codes import Request, Response
 from escrowmq.broker.reads.pull_rules import PullFlag
 from escrowmq.delivery.topics import TopicConfig
+from escrowmq.txn.state import Verdict
 from tests.unit.broker.both import HALF, PLAIN, START_MS, Begun, Both, Side, end, frame, send
 from tests.unit.broker.fast.test_fast_pulls import heartbeat, pull
 
@@ -196,6 +197,15 @@ def ended(verdict: str) -> Callable[[Both, Begun], object]:
     return lambda both, half: both.feed((1, end(half, verdict)))
 
 
+def ended_in_part(verdict: Verdict) -> Callable[[Both, Begun], object]:
+    def begin_end(both: Both, half: Begun) -> None:
+        for side in both.sides:
+            halves = side.core.transactions.engine.halves
+            halves.schedule_rest([half.queue_offset], verdict, side.now_ms)
+
+    return begin_end
+
+
 def settled(half: Begun) -> bytes:
     return end(half, flag=0)
 
@@ -209,6 +219,20 @@ ENDS = {
     "ended before": [
         EndExample(settled, {}, Response.SUCCESS, ended("8")),
         EndExample(settled, {}, Response.TRANSACTION_SHOULD_ROLLBACK, ended("12")),
+    ],
+    "ended in part": [
+        EndExample(
+            settled,
+            {"escrowTransaction": "tx"},
+            Response.TRANSACTION_STATE_UNKNOW,
+            ended_in_part(Verdict.EXPIRE),
+        ),
+        EndExample(
+            lambda half: end(half, flag=0, escrowCount="2"),
+            {"escrowTransaction": "tx"},
+            Response.SUCCESS,
+            ended_in_part(Verdict.COMMIT),
+        ),
     ],
     "of an epoch": [
         EndExample(settled, {"escrowEpoch": "q/1", "escrowToken": "t"}, Response.SYSTEM_ERROR)

@@ -124,6 +124,31 @@ def test_full_disk_takes_no_half_but_every_end() -> None:
     assert ground.finals() == [b"0", b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.parametrize("verdict", [COMMIT, Verdict.EXPIRE])
+@pytest.mark.parametrize("nth", [0, 2])
+def test_a_transaction_that_is_ended_in_part_is_not_ended_otherwise(
+    ground: Ground, verdict: Verdict, nth: int
+) -> None:
+    halves = [ground.prepare(b"%d" % n, escrowTransaction="tx") for n in range(3)]
+    ground.store.puts_left = 1
+    assert ground.decide(halves[0], verdict).answer is EndResult.NOT_STORED
+    ground.store.puts_left = None
+    other = ROLLBACK if verdict is COMMIT else COMMIT
+    assert ground.end(halves[nth], other, count=3).answer is EndResult.CONTRADICTED
+    ground.due(1_000)
+    assert (ground.finals() or ground.discards()) == [b"0", b"1", b"2"]
+    assert len(ground.finals()) == (3 if verdict is COMMIT else 0)
+
+
+def test_a_commit_that_was_stored_in_part_is_completed_by_its_repetition(ground: Ground) -> None:
+    halves = [ground.prepare(b"%d" % n, escrowTransaction="tx") for n in range(3)]
+    ground.store.puts_left = 1
+    assert ground.end(halves[2], COMMIT, count=3).answer is EndResult.NOT_STORED
+    ground.store.puts_left = None
+    assert ground.end(halves[2], COMMIT, count=3).answer is EndResult.DONE
+    assert ground.finals() == [b"0", b"1", b"2"]
+
+
 def discarded(ground: Ground, *bodies: bytes, transaction: str) -> list[StoredMessage]:
     """Halves of one transaction, given up; and their messages as they are kept."""
     before = len(ground.messages(Topic.CHECK_MAX_TIME))
