@@ -453,5 +453,5 @@ class PopLedger:
             end = self._store.bounds(topic, queue_id)[1]
             done = min(oldest.get(queue_id, end), end) - 1
             for group, offset in ((REVIVE_GROUP, done), (MARK_GROUP, end)):
-                if offset > self._offsets.get(group, topic, queue_id):
+                if offset != self._offsets.get(group, topic, queue_id):
                     self._offsets.commit(group, topic, queue_id, offset, now_ms)

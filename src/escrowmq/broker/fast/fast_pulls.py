@@ -19,7 +19,6 @@ from escrowmq.broker.answers.request_times import RequestLatency
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.reads.pull_decisions import CachedDecision, PullJudge
-from escrowmq.broker.reads.pull_rules import PullFlag
 from escrowmq.codec.headers import PullHeader
 from escrowmq.codec.pulled_reply import pulled_template
 from escrowmq.codec.repeated_requests import Match, RequestTemplate
@@ -54,13 +53,13 @@ class _PullPlan:
         """The header of the first such pull. Only its numbers (queue, offsets) differ in the
         others."""
         self.group, self.topic = header.consumer_group, header.topic
-        self.commits = bool(header.sys_flag & PullFlag.COMMIT_OFFSET)
         self.count_max = min(header.max_msg_nums, PULL_MESSAGES_MAX)
         self.size_max = min(header.max_msg_bytes or PULL_SIZE_MAX, PULL_SIZE_MAX)
         self.numbers_at = tuple(map(known.names.index, _VARYING))
         """The positions of the varying values among the numbers of a request."""
         self.remembered = remembered
         judged = remembered.judged
+        self.commits = judged.commits
         self.codes = judged.selector.codes
         flags = judged.topic.topic_sys_flag, judged.group.group_sys_flag
         self.pieces = pulled_template(Response.SUCCESS, _FOUND, flags).pieces

@@ -29,6 +29,7 @@ from escrowmq.codec.record import decode_records, encode_message
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.orderly_pops import OrderlyBatches
+from escrowmq.delivery.own_progress import is_own_progress
 from escrowmq.delivery.pop_auto_renewal import NOBODY
 from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.retry_topics import RetryTopics
@@ -150,6 +151,8 @@ class QueuePopper:
             )
             return Refusal(Response.INVALID_PARAMETER, remark)
         name = header.consumer_group
+        if is_own_progress(name, header.topic):
+            return Refusal(Response.NO_PERMISSION, f"subscription group no permission, {name}")
         group = self._groups.get_or_create(name, now_ms)
         if group is None:
             remark = f"subscription group [{name}] does not exist, {FAQ}"

@@ -30,6 +30,7 @@ from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.codec.headers import PullHeader
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.groups import GroupConfig, GroupTable
+from escrowmq.delivery.own_progress import is_own_progress
 from escrowmq.delivery.topics import TopicConfig, TopicTable
 from escrowmq.filter.operands import FilterError
 
@@ -46,6 +47,8 @@ class PullDecision(NamedTuple):
     selector: Selector
     group: GroupConfig
     topic: TopicConfig
+    commits: bool
+    """Whether it commits an offset. No pull can set the progress of the broker's own work."""
 
 
 class CachedDecision(NamedTuple):
@@ -144,7 +147,12 @@ class PullJudge:
         assert group is not None
         assert topic is not None
         selector = self._find_selector(about)
-        return selector if isinstance(selector, Refusal) else PullDecision(selector, group, topic)
+        if isinstance(selector, Refusal):
+            return selector
+        commits = header.sys_flag & PullFlag.COMMIT_OFFSET and not is_own_progress(
+            name, header.topic
+        )
+        return PullDecision(selector, group, topic, bool(commits))
 
     def _find_selector(self, about: PullFacts) -> Selector | Refusal:
         header = about.header

@@ -17,6 +17,7 @@ from escrowmq.codec.headers import (
 from escrowmq.delivery.existing_queues import ExistingQueues
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.own_progress import is_own_progress
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
 
@@ -103,6 +104,10 @@ class OffsetHandlers:
                 Response.INVALID_PARAMETER,
                 f"queue {header.queue_id} of {topic} does not exist; its offset is not kept "
                 "(escrowPlacesAsRocketMQ=true keeps it)",
+            )
+        if is_own_progress(group, topic):
+            return Refusal(
+                Response.NO_PERMISSION, f"the broker itself keeps the offsets of {group} in {topic}"
             )
         if self._offsets.has_reset(group, topic, header.queue_id):
             return Answer(remark="Offset has been previously reset")

@@ -103,7 +103,7 @@ class PullHandlers(Part):
             return judged
         place = header.consumer_group, header.topic, header.queue_id
         # Checked before the answer reports a reset: offsets from before a reset must not count.
-        commits = header.sys_flag & PullFlag.COMMIT_OFFSET and not offsets.has_reset(*place)
+        commits = judged.commits and not offsets.has_reset(*place)
         reply = self._answer_or_hold(
             asked, judged, asked.now_ms, may_hold=bool(header.sys_flag & PullFlag.SUSPEND)
         )

@@ -107,6 +107,14 @@ def test_offsets_of_queues_that_are_not_there_are_not_kept(queue_id: int) -> Non
         assert (exchange.core.broker.offsets.content_to_save(log_end=0) != before) is is_as_peer
 
 
+@pytest.mark.parametrize("topic", ["RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"])
+def test_progress_of_transactions_is_the_brokers_own(client: Caller, topic: str) -> None:
+    reply = commit(client, 1, group="CID_RMQ_SYS_TRANS", topic=topic)
+    assert reply.code == 16
+    assert "the broker itself keeps the offsets" in (reply.remark or "")
+    assert commit(client, 1, group="CG", topic=topic).code == 0, "as any group's in any topic"
+
+
 def test_a_queue_that_its_topic_lost_is_read_to_its_end(exchange: Exchange, client: Caller) -> None:
     client.send("T", queue_id=1)
     exchange.create_topic("T", 1)
