@@ -36,6 +36,7 @@ with each retry."""
 PUT_OFF_MAX_MS: Final = 32_000
 
 _DEAD_MIN: Final = 64
+_TRACKS_MIN: Final = 64
 _AHEAD_STEP_MS: Final = 1_000
 _PUT_OFF_STEP_MS: Final = 1_000
 
@@ -164,6 +165,9 @@ class CheckPoints:
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str, int], PoppedQueue] = {}
         self._tracks: dict[TrackKey, CheckPointTrack] = {}
+        self._tracks_max = _TRACKS_MIN
+        """The number of tracks at which empty ones are removed: a client may ask for another
+        invisible time with each message."""
         self._dues: list[tuple[int, int, CheckPointTrack]] = []
         self._serial = 0
         self.count = 0
@@ -235,8 +239,16 @@ class CheckPoints:
     def _get_or_create_track(self, key: TrackKey) -> CheckPointTrack:
         track = self._tracks.get(key)
         if track is None:
+            if len(self._tracks) >= self._tracks_max:
+                self._remove_empty_tracks()
             track = self._tracks[key] = CheckPointTrack(key)
         return track
+
+    def _remove_empty_tracks(self) -> None:
+        self._tracks = {key: track for key, track in self._tracks.items() if track.points}
+        self._dues = [item for item in self._dues if item[2].points]
+        heapq.heapify(self._dues)
+        self._tracks_max = 2 * len(self._tracks) + _TRACKS_MIN
 
     def _append(self, track: CheckPointTrack, point: CheckPoint) -> None:
         track.points.append(point)

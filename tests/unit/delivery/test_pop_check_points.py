@@ -108,6 +108,23 @@ def test_settled_check_points_are_cleared_away_when_they_are_many(
     assert len(track.points) == open_count
 
 
+def test_invisible_times_that_nobody_uses_any_more_take_no_room() -> None:
+    """Clients may compute a new one for each message."""
+    popped, day_ms = CheckPoints(), 86_400_000
+    held = popped.add(handle(0, 0), [0], invisible_ms=day_ms, revive_offset=0, grace_ms=0)
+    for at in range(1, 2_000):
+        popped.acknowledge_all(
+            popped.add(handle(at, at), [at], invisible_ms=day_ms + at, revive_offset=at, grace_ms=0)
+        )
+    assert len(popped._tracks) < 200
+    assert len(popped._dues) < 200
+    last = popped.add(handle(1, 9), [1], invisible_ms=day_ms + 5, revive_offset=9, grace_ms=0)
+    assert popped.next_due(day_ms) is held
+    popped.acknowledge_all(held)
+    assert popped.next_due(day_ms + 13) is None
+    assert popped.next_due(day_ms + 14) is last
+
+
 def test_messages_that_a_record_names_twice_are_those_that_it_names() -> None:
     popped = CheckPoints()
     point = popped.add(handle(5, 1), [5, 5, 6], invisible_ms=1, revive_offset=0, grace_ms=0)
