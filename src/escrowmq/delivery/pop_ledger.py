@@ -33,6 +33,7 @@ from escrowmq.delivery.pop_auto_renewal import (
     never_renewed,
     renewed_invisible_ms,
 )
+from escrowmq.delivery.pop_carrier import CheckPointCarrier
 from escrowmq.delivery.pop_check_points import (
     NEVER_MS,
     CheckPoint,
@@ -106,6 +107,7 @@ class PopLedger:
             popped=self.popped,
             came_again=self._note_redelivered,
         )
+        self._carrier = CheckPointCarrier(self.popped, self._store_again)
         self._later = later
         self._may_be_in_timer = may_be_in_timer
         self.topic = revive_topic(settings.cluster)
@@ -243,22 +245,33 @@ class PopLedger:
         invisible_ms = renewed_invisible_ms(point.pop_ms + leapt_ms, now_ms)
         if not invisible_ms:
             return False
-        body = encode_check_point(
-            handle, offsets, invisible_ms=invisible_ms, broker_name=self._settings.name
-        )
-        put = self._put(CHECK_POINT_TAG, body, handle.revive_queue, now_ms)
-        self.counts.stored.add(handle.group, handle.topic, "CK", put.status.name)
-        if put.status is not PutStatus.OK:
+        revive_offset = self._store_again(point, now_ms, invisible_ms)
+        if revive_offset is None:
             return False
         self.popped.add(  # replaces the previous one
             handle,
             offsets,
             invisible_ms=invisible_ms,
-            revive_offset=put.queue_offset,
+            revive_offset=revive_offset,
             grace_ms=GRACE_MS + leapt_ms,
             holder=point.holder,
         )
         return True
+
+    def _store_again(
+        self, point: CheckPoint, now_ms: int, invisible_ms: int | None = None
+    ) -> int | None:
+        """Store another record of a check point, which replaces the previous one. Return its offset
+        in the revive queue; None if that failed."""
+        handle, track = point.identity(), point.track
+        if invisible_ms is None:
+            invisible_ms = track.span_ms - track.grace_ms
+        body = encode_check_point(
+            handle, point.open_offsets(), invisible_ms=invisible_ms, broker_name=self._settings.name
+        )
+        put = self._put(CHECK_POINT_TAG, body, handle.revive_queue, now_ms)
+        self.counts.stored.add(handle.group, handle.topic, "CK", put.status.name)
+        return put.queue_offset if put.status is PutStatus.OK else None
 
     def _put(
         self,
@@ -413,9 +426,18 @@ class PopLedger:
     # -- what is due -----------------------------------------------------------------------------
 
     def wake_at_ms(self) -> int:
-        """The time to call `redeliver_due` next."""
+        """The time to call `wake` next."""
+        if self._carrier.is_under_way:
+            return 0
         at_ms = self.popped.wake_at_ms()
         return at_ms if at_ms == NEVER_MS else max(at_ms, self._retry_ms)
+
+    def wake(self, now_ms: int) -> None:
+        """Redeliver due messages, and store old check points again, a bounded number of each."""
+        if self._carrier.is_under_way:
+            self._carrier.carry(now_ms)
+        if now_ms >= self.popped.wake_at_ms():
+            self.redeliver_due(now_ms)
 
     def redeliver_due(self, now_ms: int) -> int:
         """Redeliver messages that were not acknowledged in time. Return how many check points were
@@ -447,6 +469,13 @@ class PopLedger:
         """Update the revive queues' offsets, before all offsets are saved."""
         assert not self._acks, "acks are flushed at the end of each input"
         self._commit_progress(self.topic, self.popped.oldest_records(), now_ms)
+
+    def begin_carrying(self) -> None:
+        """Begin to store old check points again, if too many records follow them."""
+        bounds, topic = self._store.bounds, self.topic
+        self._carrier.begin_round(
+            {each: bounds(topic, each)[1] for each in self._store.queues_of(topic)}
+        )
 
     def _commit_progress(self, topic: str, oldest: dict[int, int], now_ms: int) -> None:
         for queue_id in self._store.queues_of(topic):

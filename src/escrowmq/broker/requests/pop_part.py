@@ -127,8 +127,7 @@ class PopPart(Part):
 
     def wake(self, now_ms: int) -> None:
         """Make due messages visible again, and answer due requests."""
-        if now_ms >= self.ledger.wake_at_ms():
-            self.ledger.redeliver_due(now_ms)
+        self.ledger.wake(now_ms)
         self._pops.wake(now_ms)
         self._peeks.wake(now_ms)
 
@@ -146,6 +145,7 @@ class PopPart(Part):
         """Encode the consumer offsets and the messages in flight, to be written once the log they
         refer to is durable. Return no files."""
         self._saver.save_when_durable(now_ms)
+        self.ledger.begin_carrying()
         return NOTHING
 
     def final_files(self, now_ms: int) -> tuple[File, ...]:
