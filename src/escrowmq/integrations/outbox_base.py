@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 from escrowmq.base.own_properties import MARKER, OWNER
 from escrowmq.client import producer as engine
 from escrowmq.client.blocking.producer import Producer
-from escrowmq.client.checking import NoMarkerFound
+from escrowmq.client.checking import NoMarkerFound, OpenableCheck
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
 from escrowmq.codec.hashes import account_mark
@@ -199,17 +199,20 @@ class OutboxBase(_CheckAnswers):
         return self._outcome_of(answer)
 
 
-class _AsyncCheck:
+class _AsyncCheck(OpenableCheck):
     """The check of an asyncio outbox. The outbox may be made before the event loop of its producer
-    runs, so `on_open` is called when the producer is opened."""
+    runs, so its relay begins when the producer is opened."""
 
     def __init__(
         self,
         check: Callable[[ReceivedMessage], Awaitable[Outcome | NoMarkerFound]],
-        on_open: Callable[[], None],
+        begin_relay: Callable[[], None],
     ) -> None:
         self._check = check
-        self.opened = on_open
+        self._begin_relay = begin_relay
+
+    def on_open(self) -> None:
+        self._begin_relay()
 
     async def __call__(self, message: ReceivedMessage) -> Outcome | NoMarkerFound:
         return await self._check(message)

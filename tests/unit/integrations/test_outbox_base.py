@@ -14,6 +14,7 @@ import pytest
 from escrowmq.client.checking import NoMarkerFound
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
+from escrowmq.client.producer import Producer
 from escrowmq.client.unsettled_transactions import UnsettledTransactions
 from escrowmq.codec.hashes import account_mark
 from escrowmq.errors import ClientClosed, RouteMissing
@@ -24,6 +25,7 @@ from escrowmq.integrations.outbox.known_brokers import KnownBrokers
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed
 from escrowmq.integrations.outbox.tables import SqlFamily
 from escrowmq.integrations.outbox_base import AsyncOutboxBase, OutboxBase
+from escrowmq.integrations.outbox_relay import PassResult
 
 from .outbox.scripted import LITE, Base
 
@@ -238,22 +240,26 @@ def test_a_producer_that_is_closed_meanwhile_ends_the_relay() -> None:
 
 
 def test_one_that_was_made_before_its_loop_looks_once_the_producer_is_opened() -> None:
-    begun: list[str] = []
+    """The producer asked for a method that no outbox had, so that messages which an earlier process
+    had kept were not sent before this one kept some too."""
+    circuit = Circuit()
+    passes = 0
 
-    class Instance:
-        def keep_running(self, name: str, work: Any) -> Any:
-            begun.append(name)
-            return asyncio.get_running_loop().create_future()
-
-    listener = AwaitedListener()
-    listener.instance = Instance()  # type: ignore[attr-defined]
-    AsyncOutboxBase(cast("Any", listener), AsyncDatabase(Base()), Circuit())
-    (check,) = listener.checks
-    assert begun == []
+    class Counting(AsyncOutboxBase):
+        async def _run_pass(self) -> PassResult:
+            nonlocal passes
+            passes += 1
+            return await super()._run_pass()
 
     async def go() -> None:
         for _ in range(2):
-            check.opened()
+            await producer.open()
+            await asyncio.sleep(0)
+        assert keeper._relay_task is not None
+        await producer.close()
 
+    producer = Producer("127.0.0.1:1", group="shop")
+    keeper = Counting(producer, AsyncDatabase(Base()), circuit)
+    assert keeper._relay_task is None
     asyncio.run(go())
-    assert begun == ["an outbox's relay"]
+    assert passes == 1
