@@ -97,6 +97,8 @@ class Inbox:
             if not self._may_take_from(source):
                 continue
             found = source.take(count)
+            if not found:  # none of its messages could be decompressed
+                continue
             if self._is_orderly:
                 self._busy.add(source)
             elif source.waiting_count:

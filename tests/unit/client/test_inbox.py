@@ -61,6 +61,22 @@ def test_a_paused_or_dropped_queue_is_passed_over() -> None:
     assert bodies(inbox.take_now(9)) == ["a0"]
 
 
+def test_a_queue_that_hands_out_nothing_after_all_is_passed_over() -> None:
+    """Its only message could not be decompressed. Whoever waited then was not woken for the other
+    queue, which was listed already: not before a third one had something."""
+
+    class Broken(Queue):
+        def take(self, count: int) -> list[HeldMessage]:
+            super().take(count)
+            return []
+
+    inbox = Inbox(is_orderly=False)
+    for source in (Broken("a", 1), Queue("b", 1)):
+        inbox.add_source(source)
+    assert bodies(inbox.take_now(1)) == ["b0"]
+    assert inbox.take_now(1) == []
+
+
 def test_an_orderly_queue_is_busy_until_its_batch_is_done_with() -> None:
     inbox = Inbox(is_orderly=True)
     a = Queue("a", 3)
