@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
 from escrowmq.client.client_settings import ClientOptions, unknown_setting_error
 from escrowmq.client.core.allocation import STRATEGIES
@@ -161,6 +162,7 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
                      "pull_wait_ms", "commit_interval_ms", "rebalance_interval_ms",
                      "close_timeout_ms", "invisible_ms"):  # fmt: skip
             self._check_number(name, bounds.get(name))
+        self._check_number("attempts_max", INT_MAX, lowest=0)
         if self.strategy not in STRATEGIES:
             known = ", ".join(sorted(STRATEGIES))
             raise UsageError(f"strategy={self.strategy!r}; one of {known} is expected")
@@ -192,11 +194,11 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
         given = self.retry_after_s
         return given if isinstance(given, Sequence) else (given,)
 
-    def _check_number(self, name: str, highest: int | None) -> None:
+    def _check_number(self, name: str, highest: int | None, *, lowest: int = 1) -> None:
         value: object = getattr(self, name)
-        if not isinstance(value, int) or value < 1 or (highest and value > highest):
+        if not isinstance(value, int) or value < lowest or (highest and value > highest):
             until = f"to {highest}" if highest else "on"
-            raise UsageError(f"{name}={value!r}; a whole number from 1 {until} is expected")
+            raise UsageError(f"{name}={value!r}; a whole number from {lowest} {until} is expected")
 
     def _check_start(self) -> None:
         start = self.consume_from

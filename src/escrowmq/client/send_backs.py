@@ -7,6 +7,7 @@ from typing import Final
 
 from escrowmq.base.codes import Request
 from escrowmq.base.delay_levels import DELAY_LEVELS_S, RETRY_FIRST_LEVEL
+from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.base.message import Property, Topic
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.redelivery import NEVER
@@ -63,6 +64,10 @@ class SendBacks:
         unreachable. RocketMQ's clients do the same."""
         failed_count = message.deliveries_before + 1
         is_over = level == NEVER
+        if is_over:
+            # With more failures than allowed, the broker moves the message to the dead letters.
+            failed_count = min(attempts_max + 1, INT_MAX)
+            attempts_max = failed_count - 1
         delay = level or min(RETRY_FIRST_LEVEL + message.deliveries_before, len(DELAY_LEVELS_S))
         extra = {
             Property.RETRY_TOPIC: self._instance.options.with_namespace(message.topic),
@@ -70,9 +75,7 @@ class SendBacks:
                 Property.ORIGIN_MESSAGE_ID, message.offset_id
             ),
             Property.UNIQ_KEY: message.message_id,
-            # If there are more failures than allowed, the broker moves the message to the dead
-            # letters.
-            Property.RECONSUME_TIME: str(attempts_max + 1 if is_over else failed_count),
+            Property.RECONSUME_TIME: str(failed_count),
             Property.MAX_RECONSUME_TIMES: str(attempts_max),
         }
         if not is_over:

@@ -209,6 +209,30 @@ def test_a_message_that_its_broker_does_not_take_back_is_sent_anew() -> None:
     run(go)
 
 
+@pytest.mark.parametrize("attempts_max", [16, 2**31 - 1])
+def test_a_rejected_message_that_is_sent_anew_has_numbers_that_brokers_take(
+    attempts_max: int,
+) -> None:
+    """Celery's tasks have no limit of attempts: one more is not a number of 32 bits, so every
+    broker refused the rejected task, and it ran again and again."""
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.records = {0: record(0)}
+            script.broker.answers[Request.CONSUMER_SEND_MSG_BACK] = lambda link, command: (
+                link.reply(command, Response.SYSTEM_ERROR, remark="no")
+            )
+            settings = {**QUICK, "attempts_max": attempts_max}
+            async with Consumer(names, group="g", topic="T", **settings) as consumer:
+                (message,) = await consumer.receive(1)
+                await message.reject()
+            (sent,) = script.asked(Request.SEND_MESSAGE_V2)
+            assert int(sent["l"]) < int(sent["j"]) < 2**31
+            assert "DELAY" not in parse_properties(sent["i"])
+
+    run(go)
+
+
 def test_another_members_news_brings_a_new_sharing() -> None:
     async def go() -> None:
         async with (
