@@ -97,7 +97,7 @@ class Inbox:
             if not self._may_take_from(source):
                 continue
             found = source.take(count)
-            if not found:  # none of its messages could be decompressed
+            if not found:  # none could be decompressed, or the queue's lock is too old
                 continue
             if self._is_orderly:
                 self._busy.add(source)

@@ -28,6 +28,7 @@ from escrowmq.client.delivery import HeldMessage, MessageHold
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import ClientInstance
 from escrowmq.client.orderly_batch import OrderlyBatch
+from escrowmq.client.queue_locks import LOCK_LIFE_S
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import (
     EscrowMQError,
@@ -103,7 +104,11 @@ class QueueFetcher:
         return self.fetched.waiting_count
 
     def take(self, count: int) -> list[HeldMessage]:
-        """Take up to `count` of the waiting messages."""
+        """Take up to `count` of the waiting messages; none of an orderly queue whose lock was not
+        confirmed for long, for example because this process was stopped: another member may have
+        the queue."""
+        if not self._is_lock_fresh():
+            return []  # `record_lock` hands them out, unless the queue is lost
         found = self.fetched.take(count)
         self.batch.begin(len(found))
         return found
@@ -127,6 +132,7 @@ class QueueFetcher:
         """Remember that the queue's lock was confirmed now."""
         instance = self._owner.instance
         self.locked_ms, self.lock_s = instance.clock.now_ms(), instance.now()
+        self._owner.inbox.add_source(self)
 
     def seek(self, queue_offset: int) -> None:
         """Continue at another offset; forget fetched messages."""
@@ -155,6 +161,10 @@ class QueueFetcher:
         self.task = self._owner.instance.keep_running(f"the reading of {self.queue}", self._run)
 
     # -- inside ------------------------------------------------------------------------------
+
+    def _is_lock_fresh(self) -> bool:
+        owner = self._owner
+        return not owner.options.is_orderly or owner.instance.now() - self.lock_s <= LOCK_LIFE_S
 
     def _restart(self) -> None:
         if self.task is not None and not self.is_dropped:

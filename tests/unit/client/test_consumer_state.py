@@ -146,3 +146,31 @@ def test_a_lock_is_lost_after_thirty_seconds_of_the_steady_clock(
                 assert (QUEUE in reading.readers) is is_kept
 
     asyncio.run(go())
+
+
+def test_an_orderly_queue_hands_out_nothing_until_its_old_lock_is_confirmed() -> None:
+    """A process that was stopped for a minute went on with what it had fetched, while another
+    member, which had the lock by then, handled the same messages."""
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.broker.answers[Request.LOCK_BATCH_MQ] = lambda link, command: link.reply(
+                command,
+                body=json.dumps({"lockOKMQSet": json.loads(command.body)["mqSet"]}).encode(),
+            )
+            script.records = {n: record(n) for n in range(3)}
+            settings: dict[str, Any] = {**QUICK, "is_orderly": True}
+            async with Consumer(names, group="g", topic="T", **settings) as consumer:
+                (first,) = await consumer.receive(1)
+                await script.broker.until(lambda: script.is_asked_at(3))
+                reading = consumer._state
+                now = reading.instance.now
+                reading.instance.now = lambda: now() + 31  # type: ignore[method-assign]
+                await first.ack()
+                assert await consumer.receive(1, timeout_s=0.01) == []
+                waiting = asyncio.create_task(consumer.receive(1))
+                await asyncio.sleep(0)
+                await reading._renew_locks()
+                assert [each.queue_offset for each in await waiting] == [1]
+
+    asyncio.run(go())
