@@ -186,9 +186,15 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     def is_last_attempt(self, deliveries_before: int) -> bool:
         """Whether a message that fails now becomes a dead letter."""
+        return not self.is_broadcasting and self.is_given_up(deliveries_before)
+
+    def is_given_up(self, deliveries_before: int) -> bool:
+        """Whether a message that fails now is not redelivered. A broadcast is given up at once,
+        unless its consumer is orderly, which repeats it itself."""
         if self.is_orderly and not self.attempts_max:
             return False
-        return not self.is_broadcasting and deliveries_before >= self.attempts_max
+        is_repeated = self.is_orderly or not self.is_broadcasting
+        return not is_repeated or deliveries_before >= self.attempts_max
 
     def _retry_delays(self) -> Sequence[float]:
         given = self.retry_after_s

@@ -22,7 +22,7 @@ from escrowmq.client.interceptors import InterceptorCalls
 from escrowmq.client.offset_stores import OffsetStore
 from escrowmq.client.orderly_batch import generation_of, next_attempt
 from escrowmq.client.queue_fetcher import QueueFetcher, hold_orderly_queue
-from escrowmq.client.queue_locks import LOCK_LIFE_S, RENEW_MS, QueueLocks
+from escrowmq.client.queue_locks import LOCK_LIFE_S, RENEW_MS, make_queue_locks
 from escrowmq.client.rebalance import Rebalancer
 from escrowmq.client.send_backs import SendBacks
 from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
@@ -77,7 +77,7 @@ class ConsumerState:
         self._began_ms = instance.clock.now_ms()
         self._initial_queues: dict[str, frozenset[MessageQueue]] = {}
         """By subscribed topic: the queues that it had when its route was first read."""
-        self.locks = QueueLocks(instance, self.wire_group)
+        self.locks = make_queue_locks(instance, self.wire_group, options)
         self.hold: Callable[[Sequence[HeldMessage]], MessageHold] = (
             hold_orderly_queue if options.is_orderly else lambda _: NoHold()
         )
@@ -123,7 +123,7 @@ class ConsumerState:
         longer subscribed to."""
         left = {queue.topic for queue in self.readers} - self.subscriptions.keys()
         for topic in left:
-            self._drop_unassigned(topic, ())
+            self._drop_topic(topic)
         for topic in self._initial_queues.keys() - self.subscriptions.keys():
             del self._initial_queues[topic]
         return list(self.subscriptions)
@@ -143,13 +143,12 @@ class ConsumerState:
         new = [queue for queue in new if queue not in self._leaving]
         if not new:
             return not waits
+        is_whole = True
         if self.options.is_orderly:
             # Another member may hold some until its handlers end; they are locked a round later.
             locked = await self.locks.lock(new)
             is_whole = len(locked) == len(new)
             new = [queue for queue in new if queue in locked]
-        else:
-            is_whole = True
         results = await asyncio.gather(*(self._start_reading(queue) for queue in new))
         self._share_size()
         self.assignment_callbacks.schedule_assigned(queue for queue in new if queue in self.readers)
@@ -248,8 +247,8 @@ class ConsumerState:
             del self._leaving[reader.queue]
             self.balance.request_round()
 
-    def _drop_unassigned(self, topic: str, mine: Iterable[MessageQueue]) -> None:
-        gone = [queue for queue in self.readers if queue.topic == topic and queue not in mine]
+    def _drop_topic(self, topic: str) -> None:
+        gone = [queue for queue in self.readers if queue.topic == topic]
         if gone:
             self.instance.spawn(self._drop_queues(gone))
 
@@ -343,7 +342,6 @@ class ConsumerState:
         return False
 
     def _becomes_dead_letter(self, message: HeldMessage, level: int) -> bool:
-        """Whether a message that failed becomes a dead letter."""
         return level == NEVER or self.options.is_last_attempt(message.deliveries_before)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
@@ -372,8 +370,7 @@ class ConsumerState:
 
     async def _move_to_dead_letters(self, message: HeldMessage, reader: QueueFetcher) -> None:
         generation = reader.fetched.generation
-        if not self.options.is_broadcasting:
-            await self._return_until_accepted(message, NEVER)
+        await self._return_until_accepted(message, NEVER)
         reader.mark_settled(message, generation)
 
     def begin_settling(self, message: HeldMessage, level: int | None) -> DeliveryState | None:
@@ -428,7 +425,11 @@ class ConsumerState:
         return message
 
     async def return_to_broker(self, message: HeldMessage, level: int) -> bool:
-        """Send a failed message to a broker for redelivery; return whether one accepted it."""
+        """Send a failed message to a broker for redelivery; return whether one accepted it. A
+        broadcast is dropped, because other members may have handled it."""
+        if self.is_broadcasting:
+            _log.warning("%s failed; broadcasts are not redelivered", message.message_id)
+            return True
         attempts_max = self.options.attempts_max
         return await self._returns.send_back(message, level=level, attempts_max=attempts_max)
 
@@ -449,8 +450,7 @@ class ConsumerState:
     ) -> None:
         assert message.delivery_state is not None
         generation = message.delivery_state.generation
-        attempts_max = self.options.attempts_max
-        is_over = level == NEVER or (attempts_max and message.deliveries_before >= attempts_max)
+        is_over = level == NEVER or self.options.is_given_up(message.deliveries_before)
         if level is not None and is_over and self._must_settle(reader, message.delivery_state):
             level = None if await self.return_to_broker(message, NEVER) else level
         elif level is not None and reader.has_skipped(message, generation):

@@ -172,7 +172,7 @@ class HandlerRunner:
         attempt = f"attempt {first.deliveries_before + 1} of {options.attempts_max + 1}"
         if first.delivery_state is not None and first.delivery_state.is_settled:
             return f"{name}, {attempt}; it was settled before"
-        if options.is_broadcasting:
+        if options.is_broadcasting and options.is_given_up(first.deliveries_before):
             return f"{name}; broadcast messages are not redelivered"
         if options.is_last_attempt(first.deliveries_before):
             return f"{name}, {attempt}; it goes to the dead letters of {first.group!r}"

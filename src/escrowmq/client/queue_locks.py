@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.codes import Request
+from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.instance import ClientInstance
 from escrowmq.codec.client_bodies import LockBody, decode_body
@@ -75,6 +76,22 @@ class QueueLocks:
                 mq_set=[QueueId(one.broker_name, one.queue_id, one.topic) for one in queues],
             )
         )
+
+
+class NoLocks(QueueLocks):
+    """The locks of a broadcasting consumer, which needs none: every member reads all queues."""
+
+    async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Return all queues."""
+        return set(queues)
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Do nothing."""
+
+
+def make_queue_locks(instance: ClientInstance, group: str, options: ConsumerOptions) -> QueueLocks:
+    """Return the queue locks of a member of a group."""
+    return (NoLocks if options.is_broadcasting else QueueLocks)(instance, group)
 
 
 def _group_by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:

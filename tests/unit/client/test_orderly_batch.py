@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -201,3 +202,34 @@ async def receive_two(consumer: Consumer) -> list[Delivery]:
 
 def stored(script: Script) -> int:
     return script.stored_offset or 0
+
+
+def test_every_broadcasting_member_reads_every_queue_in_order(tmp_path: Path) -> None:
+    """They locked the queues, so that one member got all messages, and the others none; and each
+    made dead letters of what it could not handle."""
+    seen: list[tuple[int, int]] = []
+
+    async def handle(message: Delivery) -> None:
+        seen.append((message.queue_offset, message.deliveries_before))
+        if message.queue_offset == 0:
+            raise KeyError("planted")
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.broker.answers[Request.LOCK_BATCH_MQ] = lambda link, command: link.reply(
+                command, body=b'{"lockOKMQSet":[]}'
+            )
+            script.records = {0: record(0), 1: record(1)}
+            settings: dict[str, Any] = {
+                **ORDERLY, "is_broadcasting": True, "offsets_folder": str(tmp_path),
+                "attempts_max": 2, "handler": handle,
+            }  # fmt: skip
+            async with Consumer(names, group="g", topic="T", **settings):
+                while len(seen) < 4:
+                    await asyncio.sleep(0)
+            for code in (Request.LOCK_BATCH_MQ, Request.UNLOCK_BATCH_MQ,
+                         Request.CONSUMER_SEND_MSG_BACK):  # fmt: skip
+                assert script.asked(code) == []
+
+    asyncio.run(go())
+    assert seen == [(0, 0), (0, 1), (0, 2), (1, 0)]
