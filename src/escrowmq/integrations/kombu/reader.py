@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Self
 
+from kombu.transport.virtual import Channel
 from kombu.utils.json import loads
 
 from escrowmq.client.blocking.consumer import Consumer
@@ -199,13 +200,30 @@ class ThreadReader:
                     self._news.notify_all()
 
 
+def _check_payload(payload: Any) -> None:
+    """Raise unless kombu can make a message of a payload. Otherwise its `drain_events` would raise,
+    and end one worker after another."""
+    properties, headers, body = payload["properties"], payload.get("headers"), payload.get("body")
+    encoding, key = properties.get("body_encoding"), properties["delivery_info"]["routing_key"]
+    for found, kind in (
+        (key, str),
+        (encoding or "", str),
+        (body or "", str),
+        (headers or {}, dict),
+    ):
+        if not isinstance(found, kind):
+            raise TypeError(f"{found!r} in the place of a {kind.__name__}")
+    if body and encoding and encoding.lower() != "utf-8":
+        Channel.codecs[encoding].decode(body)
+
+
 def _parse_payload(delivery: Delivery) -> Payload | None:
     """Return the payload that kombu stored; None for messages that others sent to its topic."""
     try:
         found = loads(delivery.body)
         info = found["properties"]["delivery_info"]
         info["redelivered"] = delivery.deliveries_before > 0
-        info["routing_key"]  # which says whose it is
+        _check_payload(found)
     except Exception:  # noqa: BLE001 - what anybody has sent is read here, dates and decimals too
         _log.error("message %s of %r does not come from kombu", delivery.message_id, delivery.topic)
         return None

@@ -188,10 +188,10 @@ class Channel(virtual.Channel):
         found = self._get_reader(queue).next_message()
         if found is None:
             raise Empty  # kombu's way to say so
+        tag = found.payload["properties"]["delivery_tag"] = uuid()
         if queue in self._no_ack or queue in self.connection.temporary_queues:
             found.delivery.ack()
         else:
-            tag = found.payload["properties"]["delivery_tag"] = uuid()
             self.held[tag] = UnsettledMessage(queue, found.delivery)
         return found.payload
 

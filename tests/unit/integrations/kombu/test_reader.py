@@ -16,8 +16,9 @@ from escrowmq.integrations.kombu.reader import Payload, ThreadReader
 DEADLINE_S = 60.0
 
 
-def a_body(name: str, **info: str) -> bytes:
-    return json.dumps({"body": name, "properties": {"delivery_info": info}}).encode()
+def a_body(name: Any, *, encoding: Any = None, headers: Any = None, **info: Any) -> bytes:
+    properties = {"delivery_info": info, "body_encoding": encoding}
+    return json.dumps({"body": name, "headers": headers, "properties": properties}).encode()
 
 
 class Handed:
@@ -78,12 +79,19 @@ def by_key(payload: Payload) -> bool:
         b'{"properties": {"delivery_info": {}}, "a": {"__type__": "decimal", "__value__": "x"}}',
         b"[" * 100_000,
         b"no JSON",
+        a_body("x", encoding="unknown", routing_key="mine"),
+        a_body("x", encoding=7, routing_key="mine"),
+        a_body("a", encoding="base64", routing_key="mine"),
+        a_body(5, routing_key="mine"),
+        a_body("x", headers=[1], routing_key="mine"),
+        a_body("x", routing_key=["mine"]),
     ],
 )
 def test_a_message_that_is_none_of_kombus_does_not_end_the_reading(
     odd: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The thread ended with a traceback, and nothing of that queue was handed out any more."""
+    """The thread ended with a traceback, and nothing of that queue was handed out any more; or
+    kombu itself raised, which ends a worker of Celery, and then the next one."""
     foreign, good = Handed(odd), Handed(a_body("good", routing_key="mine"))
     news = threading.Condition()
     consumer: Any = Scripted(foreign, good)
