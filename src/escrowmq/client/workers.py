@@ -31,7 +31,6 @@ class Workers:
         self._hub: greenlets.Hub | None = None
         self._jobs: greenlets.JobQueue = queue.SimpleQueue()
         self._threads_count = 0
-        self._idle_count = 0
         self._under_way: set[asyncio.Future[Any]] = set()
         self._left_alone: set[asyncio.Future[Any]] = set()
 
@@ -43,9 +42,7 @@ class Workers:
             if self._hub is not None:
                 self._jobs = self._hub.make_queue()
         future: asyncio.Future[Any] = loop.create_future()
-        if self._idle_count:
-            self._idle_count -= 1
-        elif self._threads_count < self._threads_max:
+        if self._busy_count >= self._threads_count and self._threads_count < self._threads_max:
             try:
                 self._start_thread()
             except RuntimeError as error:  # the machine has none: those that are there do it
@@ -75,6 +72,11 @@ class Workers:
         """Let the threads end when they have finished their work."""
         for _ in range(self._threads_count + len(self._left_alone)):
             self._jobs.put(None)
+
+    @property
+    def _busy_count(self) -> int:
+        """The calls that a thread runs, or will take next, except abandoned ones."""
+        return len(self._under_way) - len(self._left_alone)
 
     def _start_thread(self) -> None:
         if self._hub is not None:
@@ -108,7 +110,6 @@ class Workers:
             self._left_alone.discard(future)
             self._jobs.put(None)
             return
-        self._idle_count += 1
         if future.cancelled():
             return
         if isinstance(error, StopIteration):  # which no future can hold

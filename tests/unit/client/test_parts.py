@@ -179,6 +179,30 @@ def test_work_that_hangs_can_be_given_up_and_its_thread_ends_afterwards() -> Non
     run(go)
 
 
+def test_a_thread_that_hangs_is_replaced_though_more_work_than_threads_came_before() -> None:
+    """A thread that took the next work from the queue counted as idle, and work that came after a
+    hang waited for it: an operator's message for a busy handler was enough."""
+
+    async def go() -> None:
+        workers, release = Workers(threads_max=1, name="test-counted"), threading.Event()
+        begun = threading.Event()
+
+        def hang() -> None:
+            begun.set()
+            release.wait(DEADLINE_S)
+
+        await asyncio.gather(*(workers.run(int) for _ in range(3)))
+        hanging = workers.run(hang)
+        assert await asyncio.to_thread(begun.wait, DEADLINE_S)
+        assert workers.abandon(hanging)
+        async with asyncio.timeout(DEADLINE_S / 10):
+            assert await workers.run(lambda: 7) == 7
+        release.set()
+        workers.close()
+
+    run(go)
+
+
 def test_work_given_up_before_a_thread_took_it_never_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "ABANDONED_MAX", 0)
 
