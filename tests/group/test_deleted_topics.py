@@ -33,10 +33,12 @@ def formed(*, is_sync_flush: bool = False) -> tuple[GroupWorld, MemberHost, Memb
     return world, master, copy
 
 
-def ask(world: GroupWorld, host: MemberHost, code: int, ext: dict[str, str]) -> None:
+def ask(
+    world: GroupWorld, host: MemberHost, code: int, ext: dict[str, str], body: bytes = b""
+) -> None:
     assert host.broker is not None
     caller = host.broker.connect()
-    reply = caller.begin(code, ext)
+    reply = caller.begin(code, ext, body)
     world.until(lambda: reply)
     assert reply.now.code == Response.SUCCESS, reply.now
     caller.leave()

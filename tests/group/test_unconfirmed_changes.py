@@ -7,7 +7,7 @@ import pytest
 
 from escrowmq.base.codes import Request, Response
 
-from .test_deleted_topics import bodies, delete, make, send
+from .test_deleted_topics import ask, bodies, delete, make, send
 from .test_deleted_topics import formed as formed_pair
 from .test_failover import MADE, formed, sent, store_of
 
@@ -73,6 +73,46 @@ def test_a_topic_that_a_replaced_master_has_deleted_alone_is_not_lost(how: str) 
     copy.kill()
     world.until(lambda: world.serving is master)
     assert bodies(world, master, 2) == [[b"kept 0"], [b"kept 1"]]
+
+
+def test_a_deletion_that_no_record_could_follow_is_not_acknowledged_when_it_is_repeated() -> None:
+    """The second one changes nothing. A master that is cut off and has a disk that fails must not
+    take that for a deletion that the copies have."""
+    world, master = formed(names="ab", sync_delay_ms=60_000)
+    make(world, master, 1)
+    send(world, master, b"kept")
+    world.isolate(master.name)
+    world.without_authority.add(master.name)
+    assert master.broker is not None
+    world.until(lambda: master.broker is not None and master.broker.syncs)
+    master.broker.fail_sync()
+    operator = master.broker.connect()
+    answers = []
+    for _ in range(2):
+        answers += [operator.begin(Request.DELETE_TOPIC_IN_BROKER, {"topic": "t"})]
+        world.advance(10)
+    new = world.until(lambda: world.serving is not master and world.serving)
+    assert [one.now.code for one in answers if one] == [Response.SERVICE_NOT_AVAILABLE] * 2
+    assert bodies(world, new, 1) == [[b"kept"]]
+
+
+def test_a_change_whose_file_was_saved_late_waits_for_the_copies_when_it_is_repeated() -> None:
+    world, master, copy = formed_pair()
+    ask(world, master, Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"GG"}')
+    world.isolate(master.name)
+    world.without_authority.add(master.name)
+    assert master.broker is not None
+    operator = master.broker.connect()
+    doomed = {"groupName": "GG"}
+    master.disk.room = master.disk.used
+    failed = operator.begin(Request.DELETE_SUBSCRIPTIONGROUP, doomed)
+    assert failed.now.code == Response.SYSTEM_ERROR, failed.now
+    master.disk.room = None
+    world.advance(1_500)
+    assert b"GG" not in (master.disk.read("config/subscriptionGroup.json") or b"GG")
+    again = operator.begin(Request.DELETE_SUBSCRIPTIONGROUP, doomed)
+    world.until(lambda: world.serving is copy)
+    assert not again or again.now.code != Response.SUCCESS
 
 
 def test_offsets_that_an_operator_has_set_are_known_to_the_next_master() -> None:

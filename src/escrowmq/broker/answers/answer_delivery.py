@@ -49,9 +49,10 @@ class AnswerSender:
         """Send an answer, or hold it until its record may be acknowledged. The timeout runs from
         the request's arrival, or from `since_ms`."""
         if self._marks is not None and isinstance(reply, Answer):
-            reply = _wait_for_mark(self._marks.change_mark(), reply)
-            if asked.row.is_audited and isinstance(reply, Answer):
-                # It may repeat a change that the copies have not confirmed yet.
+            # An operator's request may repeat a change that the copies have not confirmed yet.
+            may_repeat = asked.row.is_audited
+            reply = _wait_for_mark(self._marks.change_mark(may_repeat=may_repeat), reply)
+            if may_repeat and isinstance(reply, Answer):
                 log_end = max(reply.log_end, self._marks.changes_end)
                 reply = msgspec.structs.replace(reply, log_end=log_end)
         if (

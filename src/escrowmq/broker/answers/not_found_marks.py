@@ -33,8 +33,9 @@ class AnswerMarks(Protocol):
         """Append a mark, once per input, for answers that say something does not exist."""
         ...
 
-    def change_mark(self) -> PutResult | None:
-        """Append a mark after the tables that this input has changed; None if it changed none."""
+    def change_mark(self, *, may_repeat: bool) -> PutResult | None:
+        """Append a mark after the tables that this input has changed; None if it changed none. If
+        the request may repeat an earlier change, also for one that has no mark yet."""
         ...
 
 

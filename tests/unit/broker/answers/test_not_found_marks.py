@@ -22,7 +22,7 @@ class Log:
         self.end_offset += 1
         return PutResult(PutStatus.OK, log_end=self.end_offset)
 
-    def change_mark(self) -> PutResult | None:
+    def change_mark(self, *, may_repeat: bool) -> PutResult | None:
         return None
 
 
