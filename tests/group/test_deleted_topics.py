@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from escrowmq.base.codes import Request, Response
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.group.frames import TopicDeletion
+from escrowmq.store.queue_snapshot import PATH as SNAPSHOT
+from escrowmq.store.queue_snapshot import read_snapshot
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import SMALL
 from tests.harness.group import GroupWorld, MemberHost
@@ -205,3 +207,32 @@ def test_a_group_reads_a_new_topic_from_its_start_at_the_next_master() -> None:
     world.until(lambda: world.serving is copy)
     assert copy.broker is not None
     assert copy.broker.core.broker.offsets.get("CG", "t", 0) == -1
+
+
+def test_a_copy_has_recorded_a_deletion_before_it_counts_as_copied() -> None:
+    """Its disk is full until the queues' files are removed. Without the note its next start would
+    bring the messages back."""
+    world, master, copy = formed()
+    make(world, master, 1)
+    send(world, master, b"old")
+    world.advance(1_000)
+    copy.disk.room = copy.disk.used
+    delete(world, master)
+    noted = read_snapshot(copy.disk)
+    assert noted is not None
+    assert "t" in noted.deleted
+
+
+def test_a_copy_that_cannot_record_a_deletion_leaves_the_set() -> None:
+    world, master, copy = formed()
+    make(world, master, 1)
+    send(world, master, b"old")
+    world.advance(1_000)
+    copy.disk.unreadable.add(SNAPSHOT)
+    delete(world, master)
+    assert world.record is not None
+    assert copy.name not in world.record.in_sync
+    copy.disk.unreadable.clear()
+    take_over(world, master, copy)
+    make(world, copy, 1)
+    assert bodies(world, copy, 1) == [[]]

@@ -20,6 +20,7 @@ FOUND = (
     1000235,  # a replaced master deleted a topic, and lacked it when it led again
     1000278,  # a deletion that the full disk had no space for was acknowledged
     1002056,  # such a deletion was refused, and done at that master all the same
+    7300225,  # a copy whose full disk could not record a deletion reported it as stored
     5000112,  # a deletion that no record could follow was refused, and then acknowledged
 )
 """Worlds that had a promise broken once."""

@@ -317,6 +317,10 @@ class GroupCopy(Part):
                 f"{gone.topic} was deleted at log offset {gone.log_end}, and this log ends at "
                 f"{self._log.end_offset}"
             )
+        if not self._store.are_deletions_saved:
+            # A start that reads the log would bring the messages back, so this must not be
+            # reported as stored.
+            raise StorageError(f"the deletion of {gone.topic} cannot be recorded")
 
     def has_unreplicated_deletions(self, log_offset: int) -> bool:
         """Whether this member has deleted topics after this log offset that the group has not: it
