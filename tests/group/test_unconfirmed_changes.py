@@ -115,6 +115,28 @@ def test_a_change_whose_file_was_saved_late_waits_for_the_copies_when_it_is_repe
     assert not again or again.now.code != Response.SUCCESS
 
 
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        (Request.DELETE_TOPIC_IN_BROKER, {"topic": "t"}),
+        (Request.DELETE_SUBSCRIPTIONGROUP, {"groupName": "GG"}),
+        (Request.AUTH_DELETE_USER, {"username": "someone"}),
+    ],
+)
+def test_a_replaced_master_does_not_acknowledge_to_delete_what_it_never_had(
+    code: int, named: dict[str, str]
+) -> None:
+    world, master, copy = formed_pair()
+    world.isolate(master.name)
+    world.without_authority.add(master.name)
+    world.until(lambda: world.serving is copy)
+    make(world, copy, 1)
+    assert master.broker is not None
+    answer = master.broker.connect(host="127.0.0.1").begin(code, named)
+    world.advance(5_000)
+    assert answer.now.code != Response.SUCCESS
+
+
 def test_offsets_that_an_operator_has_set_are_known_to_the_next_master() -> None:
     world, master = formed()
     sent(world, master, b"one")

@@ -21,6 +21,7 @@ FOUND = (
     1000278,  # a deletion that the full disk had no space for was acknowledged
     1002056,  # such a deletion was refused, and done at that master all the same
     7300225,  # a copy whose full disk could not record a deletion reported it as stored
+    9100079,  # a replaced master acknowledged to delete a topic that its successor has
     5000112,  # a deletion that no record could follow was refused, and then acknowledged
 )
 """Worlds that had a promise broken once."""

@@ -25,11 +25,14 @@ class AnswerSender:
         self.waiting = WaitingAnswers(ends)
         self.denial_marks = NotFoundMarks(ends)
         self._marks: AnswerMarks | None = None
+        self._copied: frozenset[int] = frozenset()
 
-    def set_marks(self, marks: AnswerMarks) -> None:
+    def set_marks(self, marks: AnswerMarks, copied: frozenset[int]) -> None:
         """From now on, delay each answer until the copies have the tables that its input changed.
-        Only a group's master does this."""
-        self._marks = marks
+        `copied`: the requests about what is copied. The success of an operator's request among
+        them may say that there was nothing to change, so it waits for the copies as well. Only a
+        group's master does this."""
+        self._marks, self._copied = marks, copied
         self.denial_marks.set_marks(marks)
 
     def after_confirmation(self, asked: Question, denial: Answer | Refusal) -> Answer | Refusal:
@@ -49,12 +52,13 @@ class AnswerSender:
         """Send an answer, or hold it until its record may be acknowledged. The timeout runs from
         the request's arrival, or from `since_ms`."""
         if self._marks is not None and isinstance(reply, Answer):
-            # An operator's request may repeat a change that the copies have not confirmed yet.
-            may_repeat = asked.row.is_audited
-            reply = _wait_for_mark(self._marks.change_mark(may_repeat=may_repeat), reply)
-            if may_repeat and isinstance(reply, Answer):
-                log_end = max(reply.log_end, self._marks.changes_end)
-                reply = msgspec.structs.replace(reply, log_end=log_end)
+            mark = self._marks.change_mark()
+            is_done = reply.code == Response.SUCCESS and asked.row.is_audited
+            if mark is None and is_done and asked.row.code in self._copied:
+                # It changed nothing: it repeats a change that the copies may not have, or this
+                # master was replaced, and lacks what its successor has.
+                mark = self.denial_marks.mark(self._moment.now_ms)
+            reply = _wait_for_mark(mark, reply)
         if (
             isinstance(reply, Answer)
             and reply.log_end > self._ends.answerable_end

@@ -24,18 +24,12 @@ class AnswerMarks(Protocol):
     """Appends marker records that belong to no queue, so that answers can wait for them to be
     confirmed."""
 
-    @property
-    def changes_end(self) -> int:
-        """Log offset after the newest mark that was appended for changed tables."""
-        ...
-
     def denial_mark(self) -> PutResult:
         """Append a mark, once per input, for answers that say something does not exist."""
         ...
 
-    def change_mark(self, *, may_repeat: bool) -> PutResult | None:
-        """Append a mark after the tables that this input has changed; None if it changed none. If
-        the request may repeat an earlier change, also for one that has no mark yet."""
+    def change_mark(self) -> PutResult | None:
+        """Append a mark after the tables that this input has changed; None if it changed none."""
         ...
 
 

@@ -105,7 +105,7 @@ def make_group_master(
         save=save,
     )
     marks = TableMarks(b.store, b.moment)
-    b.answers.set_marks(marks)
+    b.answers.set_marks(marks, GROUP_MASTER_ONLY)
     master.watch_tables(disk, marks)
     return master
 

@@ -10,7 +10,7 @@ from escrowmq.base.message import Message
 from escrowmq.base.ports import Disk, DiskUsage, File
 from escrowmq.broker.input_time import InputTime
 from escrowmq.group.tables import COPIED
-from escrowmq.store.store import PutResult, PutStatus, Store
+from escrowmq.store.store import PutResult, Store
 
 MARK_TOPIC: Final = "ESCROW_GROUP_MARK"
 _NO_QUEUE: Final = 4
@@ -75,10 +75,6 @@ class TableMarks:
         self._store = store
         self._moment = moment
         self.is_due = False
-        self.changes_end = 0
-        self._has_unmarked_change = False
-        """Whether a change has no mark: none could be appended, or the table was saved after the
-        answer."""
         self._mark: PutResult | None = None
         self._denials_mark: PutResult | None = None
 
@@ -94,19 +90,12 @@ class TableMarks:
     def note_table_change(self) -> None:
         """Note that this input has changed a table, so that its answer needs a mark."""
         self.is_due, self._mark = True, None
-        self._has_unmarked_change = True
 
-    def change_mark(self, *, may_repeat: bool) -> PutResult | None:
-        """Append a mark for this input's changes; None if it changed no table. If the request may
-        repeat an earlier change, also for one that has no mark yet. The mark may use the space that
-        is reserved for ENDs, because tables may change while messages are refused."""
-        if not self.is_due and not (may_repeat and self._has_unmarked_change):
-            return None
-        if self._mark is None:
+    def change_mark(self) -> PutResult | None:
+        """Append a mark for this input's changes; None if it changed no table. The mark may use the
+        space that is reserved for ENDs, because tables may change while messages are refused."""
+        if self.is_due and self._mark is None:
             self._mark = self._append_mark(is_settling=True)
-            if self._mark.status is PutStatus.OK:
-                self._has_unmarked_change = False
-                self.changes_end = max(self.changes_end, self._mark.log_end)
         return self._mark
 
     def input_ended(self) -> None:

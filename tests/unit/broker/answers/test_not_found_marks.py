@@ -14,15 +14,11 @@ class Log:
 
     end_offset = 0
 
-    @property
-    def changes_end(self) -> int:
-        return 0
-
     def denial_mark(self) -> PutResult:
         self.end_offset += 1
         return PutResult(PutStatus.OK, log_end=self.end_offset)
 
-    def change_mark(self, *, may_repeat: bool) -> PutResult | None:
+    def change_mark(self) -> PutResult | None:
         return None
 
 
