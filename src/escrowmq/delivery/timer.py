@@ -297,9 +297,9 @@ class TimerQueue:
             if queue_offset >= self._before.taken:
                 topic = source.properties.get(Property.REAL_TOPIC, "")
                 self.delays.count_delay(topic, max(0, slot_ms - source.born_ms) // 1000)
-        elif recall == _recall_key(source) and len(self._recalls) < RECALLS_MAX:
+        elif recall == _recall_key(source):
             # Older releases accepted this property from clients, for messages of any topic.
-            self._recalls.add((recall, source.properties[Property.TIMER_OUT_MS]))
+            self.note_recall(recall, source.properties[Property.TIMER_OUT_MS])
         heapq.heappush(self._heap, key)
         self.due_times.add(key >> OFFSET_BITS)
         self._count_in_block(queue_offset)
@@ -346,6 +346,11 @@ class TimerQueue:
             Property.TIMER_DEQUEUE_MS: str(now_ms),
         }
         return self.deliverer.deliver(source, restore_message(source, **added), now_ms)
+
+    def note_recall(self, key: str, slot: str) -> None:
+        """Drop the message with this key in this slot when it is due."""
+        if len(self._recalls) < RECALLS_MAX:
+            self._recalls.add((key, slot))
 
     def _is_recalled(self, source: StoredMessage) -> bool:
         """Whether a message is recalled, or is itself a recall. Neither is delivered."""

@@ -10,9 +10,10 @@ from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, is_sendable
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.incoming_request import IncomingRequest
-from escrowmq.broker.sends.log_puts import MessageStorer
+from escrowmq.broker.sends.log_puts import DelayedPut, MessageStorer
 from escrowmq.codec.headers import RecallHeader
 from escrowmq.codec.recall_handle import decode_recall_handle
+from escrowmq.delivery.timer import TimerQueue
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import UsageError
 
@@ -29,11 +30,13 @@ class RecallHandlers:
         topics: TopicTable,
         identity: Identity,
         putter: MessageStorer,
+        timer: TimerQueue,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._identity = identity
         self._putter = putter
+        self._timer = timer
 
     def recall_message(self, asked: IncomingRequest[RecallHeader]) -> Reply:
         """Recall a delayed message: store an order that makes the timer drop it."""
@@ -63,6 +66,7 @@ class RecallHandlers:
         # message, which may be anywhere in the slot.
         precision_ms = self._settings.timer_precision_ms
         last_ms = -(-handle.deliver_ms // precision_ms) * precision_ms
+        recall_key = f"{handle.topic}+{handle.unique_key}"
         put = self._putter.store_message(
             Message(
                 topic=handle.topic,
@@ -70,7 +74,7 @@ class RecallHandlers:
                 properties={
                     Property.TAGS: _TAG,
                     Property.UNIQ_KEY: handle.unique_key,
-                    Property.TIMER_DEL_UNIQKEY: f"{handle.topic}+{handle.unique_key}",
+                    Property.TIMER_DEL_UNIQKEY: recall_key,
                     Property.TIMER_DELIVER_MS: str(last_ms),
                 },
                 born_ms=asked.now_ms,
@@ -82,7 +86,11 @@ class RecallHandlers:
         if isinstance(put, Refusal):
             remark = "recall failed, execute error"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        return Answer(ext={"msgId": handle.unique_key})
+        if isinstance(put, DelayedPut) and put.timer_slot:
+            # The message may be due before the timer sees the order: while the copies of a group
+            # have not confirmed it, or a full disk has no space for its queue.
+            self._timer.note_recall(recall_key, put.timer_slot)
+        return Answer(ext={"msgId": handle.unique_key}, log_end=put.log_end)
 
 
 def _illegal_refusal(remark: str) -> Refusal:

@@ -3,7 +3,7 @@ later, or become dead letters."""
 
 from __future__ import annotations
 
-from escrowmq.base.answer import DONE, Refusal, Reply
+from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.delay_levels import RETRY_FIRST_LEVEL
@@ -81,7 +81,9 @@ class SendBackHandlers:
         if isinstance(put, Refusal):
             return Refusal(Response.SYSTEM_ERROR, put.remark)
         self._stats.note_sent_back(header.group, source.topic)
-        return DONE
+        # RocketMQ's brokers do not wait here. In a group the consumer would commit the message at
+        # the next master, which may lack the copy.
+        return Answer(log_end=put.log_end) if self._store.ends.is_group_master else DONE
 
     def _retry_copy(
         self,

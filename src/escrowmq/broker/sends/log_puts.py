@@ -34,6 +34,8 @@ class DelayedPut(PutResult, kw_only=True):
     """The result of storing a message that will be delivered later."""
 
     recall_handle: str = ""
+    timer_slot: str = ""
+    """Its property TIMER_OUT_MS; empty unless the timer delivers it."""
 
 
 class MessageStorer:
@@ -72,7 +74,9 @@ class MessageStorer:
         if put.log_offset < 0:
             return self.put_refusal(put)
         return DelayedPut(
-            **msgspec.structs.asdict(put), recall_handle=self._recall_handle(message, delayed)
+            **msgspec.structs.asdict(put),
+            recall_handle=self._recall_handle(message, delayed),
+            timer_slot=delayed.properties.get(Property.TIMER_OUT_MS, ""),
         )
 
     def _recall_handle(self, message: Message, delayed: Message) -> str:

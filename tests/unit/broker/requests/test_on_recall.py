@@ -7,7 +7,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.recall_handle import decode_recall_handle, encode_recall_handle
-from tests.harness.exchange import Caller, Exchange
+from tests.harness.exchange import SMALL, Caller, Exchange
 
 
 @pytest.fixture(name="client")
@@ -31,6 +31,37 @@ def test_recalled_message_is_not_delivered(client: Caller) -> None:
     reply = recall(client, handle)
     assert (reply.code, reply.ext) == (0, {"msgId": decode_recall_handle(handle).unique_key})
     client.exchange.advance(20_000)
+    assert client.bodies("T") == []
+
+
+def test_recall_is_answered_when_it_is_on_disk() -> None:
+    exchange = Exchange(
+        BrokerSettings(allows_recall=True), msgspec.structs.replace(SMALL, is_sync_flush=True)
+    )
+    exchange.create_topic("T")
+    client = exchange.connect()
+    handle = sent_later(client)
+    exchange.holds_syncs = True
+    fields = {"topic": "T", "recallHandle": handle}
+    recalled = client.begin(Request.RECALL_MESSAGE, fields)
+    assert not recalled
+    exchange.sync()
+    assert recalled.now.code == 0
+
+
+def test_recall_counts_although_the_disk_is_full_for_its_entry_in_the_queue(
+    client: Caller,
+) -> None:
+    exchange = client.exchange
+    in_a_block = 4_096 // 20
+    for _ in range(in_a_block - 1):
+        client.send("T", b"other", TIMER_DELAY_MS="60000")
+    handle = sent_later(client)
+    exchange.disk.room = exchange.disk.used
+    assert recall(client, handle).code == 0
+    exchange.advance(9_990)
+    exchange.disk.room = None
+    exchange.advance(5_000)
     assert client.bodies("T") == []
 
 
