@@ -226,10 +226,10 @@ class QueuesRebuild:
         code = self._codes.code_of(record, is_schedule=queue.is_schedule)
         if queue.is_schedule:
             # When a message is due was decided by the delay levels of that time, and the unit alone
-            # says it. (A torn unit says a time before the message.)
+            # says it. A torn unit lacks the end of this time, or says a time before the message.
             unit = queue.unit(record.queue_offset)
             if unit is not None and unit[0] == record.log_offset and unit[2] >= record.stored_ms:
-                code = unit[2]
+                code = code if _is_torn(unit[2], code) else unit[2]
         return _pack(record.log_offset, record.size, code)
 
     def _reject(self, builder: _UnitsBuilder | None, record: ScannedRecord) -> None:
@@ -296,3 +296,8 @@ class QueuesRebuild:
 
     def _queue_name(self, builder: _UnitsBuilder) -> str:
         return f"{builder.queue.topic}/{builder.queue.queue_id}"
+
+
+def _is_torn(found: int, whole: int) -> bool:
+    """Whether a number is the beginning of another one, followed by zero bytes."""
+    return any(found == whole >> bits << bits for bits in range(8, 64, 8))
