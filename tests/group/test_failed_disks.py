@@ -9,6 +9,7 @@ import pytest
 from escrowmq.base.codes import Request, Response
 from tests.harness.caller import COMMIT, Half
 from tests.harness.group import GroupWorld, MemberHost
+from tests.harness.pair import queues_of
 
 from .test_damage import all_alike
 from .test_failover import MADE, bodies, formed, sent, store_of
@@ -158,3 +159,27 @@ def test_tables_are_changed_and_copied_on_a_full_disk() -> None:
     assert not reply, "the copies do not have it yet"
     world.until(lambda: reply)
     assert reply.now.code == Response.SUCCESS, reply.now.remark
+
+
+def test_a_copy_without_space_for_a_queue_keeps_when_delayed_messages_are_due() -> None:
+    """It gets several at once, and adds them to their queue when there is space."""
+    world, master = formed(names="ab")
+    copy = next(host for host in world.hosts.values() if host is not master)
+    sent(world, master, b"0")
+    copy.kill()
+    assert master.broker is not None
+    caller = master.broker.connect()
+    for nth in range(3):
+        reply = caller.begin_send("orders", b"later %d" % nth, DELAY="3")
+        world.advance(2_000)
+        assert reply
+    queue = "consumequeue/SCHEDULE_TOPIC_XXXX/2/00000000000000000000"
+    copy.disk.unreadable.add(queue)
+    copy.start()
+    world.advance(3_000)
+    assert store_of(copy).dispatcher.stalled
+    copy.disk.unreadable.clear()
+    world.until(world.are_in_sync)
+    world.advance(3_000)
+    units = [queues_of(store_of(host))["SCHEDULE_TOPIC_XXXX", 2] for host in (master, copy)]
+    assert units[0] == units[1]

@@ -145,7 +145,8 @@ class UnseenRun(NamedTuple):
         for queue, _, _, first, units in self.parts[nth:]:
             for queue_offset, (at, size, _) in enumerate(ENTRY.iter_unpack(units), first):
                 message = decode_record(self.data, at - self.log_offset)
-                singles[at] = UnseenRecord(queue, message, queue_offset, at, size, self.stored_ms)
+                own_ms = message.stored_ms  # the delivery time of a delayed one depends on it
+                singles[at] = UnseenRecord(queue, message, queue_offset, at, size, own_ms)
         begin, before = min(singles, default=self.needed_visible_end), bytearray()
         for code, at, stored_ms in KEY.iter_unpack(self.keys):
             if at < begin:
