@@ -4,11 +4,12 @@ import random
 
 import pytest
 
+from escrowmq.base.message import Topic
 from escrowmq.codec.record_layout import HEAD_V4, QUEUE_ID_AT
 from escrowmq.store.store import PutStatus
 from escrowmq.testing.disk import CrashLoss, SimDisk
 
-from .stores import bodies, filled, message, opened, small
+from .stores import SMALL, bodies, filled, message, opened, small
 
 LOG = "commitlog/00000000000000000000"
 QUEUE = "consumequeue/orders/0/00000000000000000000"
@@ -453,3 +454,17 @@ def decode_tail(disk: SimDisk, begin: int, end: int) -> bytes:
     """A record from its topic on."""
     record = bytes(disk.files[LOG].live[begin:end])
     return record[record.rindex(b"orders") :]
+
+
+@pytest.mark.parametrize("lost_count", range(1, 9))
+def test_a_due_time_that_a_loss_of_power_has_torn_is_computed_again(lost_count: int) -> None:
+    disk = SimDisk()
+    store, _ = opened(disk)
+    stored_ms = 1_700_000_000_000
+    store.put(message(0, topic=Topic.SCHEDULE, properties={"DELAY": "18"}), stored_ms)
+    disk.restart()
+    queue = next(path for path in disk.files if path.startswith("consumequeue"))
+    disk.open(queue, size=SMALL.queue_segment_size).write(20 - lost_count, bytes(lost_count))
+    store, _ = opened(disk)
+    ((_, _, due_ms),) = store.read_units(Topic.SCHEDULE, 0, 0, 1)
+    assert due_ms == stored_ms + 7_200_000

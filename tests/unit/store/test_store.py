@@ -335,20 +335,6 @@ def test_other_delay_levels_leave_the_due_times_of_stored_messages(*, is_clean: 
     assert [found.where for found in findings] == ["config/topics.json"]
 
 
-@pytest.mark.parametrize("lost_count", range(1, 9))
-def test_a_due_time_that_a_loss_of_power_has_torn_is_computed_again(lost_count: int) -> None:
-    disk = SimDisk()
-    store, _ = opened(disk)
-    stored_ms = 1_700_000_000_000
-    store.put(message(0, topic=Topic.SCHEDULE, properties={"DELAY": "18"}), stored_ms)
-    disk.restart()
-    queue = next(path for path in disk.files if path.startswith("consumequeue"))
-    disk.open(queue, size=SMALL.queue_segment_size).write(20 - lost_count, bytes(lost_count))
-    store, _ = opened(disk)
-    ((_, _, due_ms),) = store.read_units(Topic.SCHEDULE, 0, 0, 1)
-    assert due_ms == stored_ms + 7_200_000
-
-
 def test_topics_can_be_deleted() -> None:
     disk = SimDisk()
     store, _ = opened(disk)
