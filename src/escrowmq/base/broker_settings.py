@@ -41,6 +41,15 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             extra=LIVE,
         ),
     ] = field(default=30_000, name="registerNameServerPeriod")
+    registers_single_topics: Annotated[
+        bool,
+        Meta(
+            description="register a changed topic by a request of its own; for name servers with "
+            "deleteTopicWithBrokerRegistration=true, which delete all topics that a registration "
+            "does not name",
+            extra=LIVE,
+        ),
+    ] = field(default=False, name="enableSingleTopicRegister")
     permission: Annotated[int, Meta(ge=0, le=15, description="4 read, 2 write", extra=LIVE)] = (
         field(default=6, name="brokerPermission")
     )

@@ -21,6 +21,7 @@ from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
 from escrowmq.codec.acl2_bodies import parse_inner_user
 from escrowmq.codec.own_signature import NUMBER, SESSION, sign_request
+from escrowmq.codec.routes import QueueData, TopicRoute, encode_route
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign_fields
 from escrowmq.delivery.topics import Perm, TopicConfig, TopicFile, TopicTable
 from escrowmq.errors import EscrowMQError, UsageError
@@ -130,13 +131,15 @@ class Registration(Part):
             )
 
     def register_again(self, now_ms: int) -> None:
-        """Register again, with an empty topic table, at each name server that has accepted this
-        broker: only the answer is wanted."""
-        nothing = TopicFile(data_version=self._topics.version)
+        """Register again at each name server that has accepted this broker, because its answer is
+        wanted. The topic table is empty, unless that would delete the topics."""
+        file = TopicFile(data_version=self._topics.version)
+        if self._settings.registers_single_topics:
+            file = self._topics.file()
         for server in self._servers.values():
             if server.is_registered:
                 due_ms = server.due_ms
-                self._register(server, nothing, now_ms)
+                self._register(server, file, now_ms)
                 server.due_ms = due_ms
 
     def has_dialled(self, peer: int) -> bool:
@@ -217,7 +220,11 @@ class Registration(Part):
         topics.unregistered.clear()
         file = TopicFile(data_version=topics.version, topic_config_table=changed)
         for server in self._servers.values():
-            if server.is_connected:
+            if not server.is_connected:
+                continue
+            if self._settings.registers_single_topics:
+                self._register_single_topics(server, file, now_ms)
+            else:
                 self._register(server, file, now_ms)
 
     def wake_at_ms(self) -> int:
@@ -230,8 +237,36 @@ class Registration(Part):
             server.due_ms = now_ms + _RETRY_MS
             return
         server.due_ms = now_ms + settings.register_interval_ms
-        for part in _split_topics(self._with_broker_permissions(file)):
+        file = self._with_broker_permissions(file)
+        for part in [file] if settings.registers_single_topics else _split_topics(file):
             self._register_part(server, part, now_ms)
+
+    def _register_single_topics(self, server: _NameServer, file: TopicFile, now_ms: int) -> None:
+        if self._settings.broker_id < 0:  # a member of a group that has no number yet
+            return
+        code = Request.REGISTER_TOPIC_IN_NAMESRV
+        for name, config in self._with_broker_permissions(file).topic_config_table.items():
+            queues = QueueData(
+                broker_name=self._settings.name,
+                perm=config.perm,
+                read_queue_nums=config.read_queue_nums,
+                write_queue_nums=config.write_queue_nums,
+                topic_sys_flag=config.topic_sys_flag,
+            )
+            body = encode_route(TopicRoute(queue_datas=[queues]), is_standard=True)
+
+            def on_reply(reply: Command | None, now_ms: int, name: str = name) -> None:
+                del now_ms
+                if reply is None or reply.code != Response.SUCCESS:
+                    # The next periodic registration reports all topics.
+                    why = "no answer" if reply is None else reply.remark
+                    _log.warning("%s did not register topic %s: %s", server, name, why)
+
+            ext = self._signed_fields(server, code, {"topic": name}, body)
+            until_ms = now_ms + self._settings.register_interval_ms
+            self._peers.send_request(
+                server.peer, code, ext=ext, body=body, on_answer=on_reply, until_ms=until_ms
+            )
 
     def _register_part(self, server: _NameServer, part: TopicFile, now_ms: int) -> None:
         settings = self._settings

@@ -10,7 +10,10 @@ import pytest
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
+from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.broker.upkeep import nameserver_registration
+from escrowmq.codec.command import encode_command
+from escrowmq.registry.core import RegistryCore
 from tests.harness.exchange import Caller, Exchange
 
 
@@ -101,6 +104,59 @@ def test_many_topics_are_registered_in_parts(monkeypatch: pytest.MonkeyPatch) ->
     # A name server that has the version of a registration does not read its topics.
     assert len({json.dumps(each) for each in versions}) == len(requests)
     assert versions[-1] == msgspec.to_builtins(topics.version)
+
+
+def test_a_name_server_that_deletes_unnamed_topics_keeps_them_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With deleteTopicWithBrokerRegistration=true each new topic removed the routes of all others
+    for up to 30 s: it was registered alone. Registrations in parts, and those of a slave that only
+    wants the answer, removed them too."""
+    monkeypatch.setattr(nameserver_registration, "_TOPICS_AT_ONCE", 3)
+    exchange = Exchange(
+        BrokerSettings(name_servers="10.0.0.7:9876", registers_single_topics=True, permission=4)
+    )
+    names = RegistryCore(
+        NameServerSettings(deletes_topics_on_register=True), started_ms=exchange.now_ms
+    )
+    names.connected(1, "127.0.0.1", 1, exchange.now_ms)
+    server = connect(exchange)
+
+    def pass_on() -> list[int]:
+        requests = server.take()
+        for request in requests:
+            names.receive(1, encode_command(request), exchange.now_ms)
+            server.answer(request)
+        return [request.code for request in requests]
+
+    assert pass_on() == [Request.REGISTER_BROKER]
+    exchange.create_topic("orders", queues=3)
+    assert pass_on() == [Request.REGISTER_TOPIC_IN_NAMESRV]
+    exchange.core.registration.register_again(exchange.now_ms)
+    exchange.create_topic("paid")
+    assert pass_on() == [Request.REGISTER_BROKER, Request.REGISTER_TOPIC_IN_NAMESRV]
+    assert set(names.state.routes.topics()) == set(exchange.core.broker.topics.names())
+    route = names.state.routes.route("orders")
+    assert route is not None
+    assert route.queue_datas is not None
+    (queues,) = route.queue_datas
+    assert (queues.broker_name, queues.write_queue_nums, queues.perm) == ("broker-a", 3, 4)
+
+
+@pytest.mark.parametrize("code", [None, 1], ids=["no answer", "refused"])
+def test_a_topic_that_was_not_registered_is_logged(
+    caplog: pytest.LogCaptureFixture, code: int | None
+) -> None:
+    exchange = Exchange(BrokerSettings(name_servers="10.0.0.7:9876", registers_single_topics=True))
+    server = connect(exchange)
+    server.take()
+    exchange.create_topic("orders")
+    (request,) = server.take()
+    if code is None:
+        exchange.advance(31_000)
+    else:
+        server.answer(request, code, remark="no")
+    assert "did not register topic orders: no" in caplog.text
 
 
 def test_new_topic_is_told_at_once_and_alone(exchange: Exchange) -> None:
