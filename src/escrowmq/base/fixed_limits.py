@@ -138,6 +138,12 @@ CHECK_POINTS_MAX: Final = 2_000_000
 CHECK_POINTS_OF_GROUP_MAX: Final = CHECK_POINTS_MAX // 4
 """Unacknowledged pops of one group, so that it cannot block others."""
 
+CHECK_POINTS_OF_ACCOUNT_MAX: Final = CHECK_POINTS_MAX // 2
+"""Unacknowledged pops of all groups of one account."""
+
+CHECK_POINTS_RESERVED: Final = CHECK_POINTS_MAX // 8
+"""Unacknowledged pops that are reserved for groups with few of them (delivery/pop_shares)."""
+
 CHECK_IMMUNITY_MAX_S: Final = 7 * 24 * 3_600
 """The longest time for which a producer may ask that its half is not checked; longer times are
 shortened to this."""

@@ -22,7 +22,6 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.fixed_limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX
 from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.base.message import Message, Property
 from escrowmq.delivery.groups import GroupTable
@@ -42,6 +41,7 @@ from escrowmq.delivery.pop_check_points import (
 )
 from escrowmq.delivery.pop_counts import PopCounts
 from escrowmq.delivery.pop_redelivery import Redelivery
+from escrowmq.delivery.pop_shares import PopShares
 from escrowmq.delivery.revive_reader import GRACE_MS, ReviveReader
 from escrowmq.delivery.revive_records import (
     ACK_TAG,
@@ -94,6 +94,7 @@ class PopLedger:
         self._offsets = offsets
         self._host = host
         self.popped = CheckPoints()
+        self.shares = PopShares(self.popped)
         self._reader = ReviveReader(store, offsets, self.popped)
         self._unstored = RepeatedErrors()
         self._redelivery = Redelivery(
@@ -194,11 +195,6 @@ class PopLedger:
 
     # -- handing out -----------------------------------------------------------------------------
 
-    def may_pop_more(self, group: str) -> bool:
-        """Whether a group may have more messages in flight."""
-        popped = self.popped
-        return popped.count < CHECK_POINTS_MAX and popped.counts[group] < CHECK_POINTS_OF_GROUP_MAX
-
     def revive_queue(self, invisible_ms: int) -> int:
         """Return the revive queue for a pop with this invisible time."""
         return revive_queue(invisible_ms, self._settings.revive_queues_count)
@@ -212,10 +208,13 @@ class PopLedger:
         next_offset: int | None,
         now_ms: int,
         holder: int = NOBODY,
+        is_instead: bool = False,
     ) -> bool:
         """Record popped messages, and the group's next offset if it changed. Return False if that
-        failed: then the messages must not be delivered."""
-        if not self.may_pop_more(handle.group) or self.popped.find(handle) is not None:
+        failed: then the messages must not be delivered. `is_instead`: another check point of the
+        group will be finished for this one."""
+        has_room = is_instead or self.shares.may_pop_more(handle.group, now_ms)
+        if not has_room or self.popped.find(handle) is not None:
             return False
         body = encode_check_point(
             handle, queue_offsets, invisible_ms=invisible_ms, broker_name=self._settings.name
@@ -416,7 +415,12 @@ class PopLedger:
         while self.popped.find(new) is not None:  # another client has just popped it
             new = new._replace(pop_ms=new.pop_ms + 1)
         is_new = self.record_pop(  # first: a crash in between repeats the message and loses none
-            new, [queue_offset], invisible_ms=invisible_ms, next_offset=None, now_ms=now_ms
+            new,
+            [queue_offset],
+            invisible_ms=invisible_ms,
+            next_offset=None,
+            now_ms=now_ms,
+            is_instead=point is not None and point.count == 1,
         )
         if not is_new:
             return None

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
+from escrowmq.base import fixed_limits
 from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
 from escrowmq.broker.reads import pop_reader
-from escrowmq.delivery import pop_ledger
 from escrowmq.delivery.pop_check_points import PUT_OFF_MAX_MS
 from escrowmq.delivery.pop_ledger import DUE_MAX, RETRY_MS
 from escrowmq.delivery.revive_reader import GRACE_MS
@@ -42,7 +42,7 @@ def test_a_wake_settles_no_more_than_so_many_check_points() -> None:
 
 
 def test_nothing_is_handed_out_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pop_ledger, "CHECK_POINTS_MAX", 2)
+    monkeypatch.setattr(fixed_limits, "CHECK_POINTS_MAX", 2)
     _, consumer = make(3)
     gots = [got for _ in range(3) for got in consumer.pop(maxMsgNums=1)]
     assert [got.body for got in gots] == ["0", "1"]
@@ -53,7 +53,7 @@ def test_nothing_is_handed_out_beyond_the_limit(monkeypatch: pytest.MonkeyPatch)
 def test_a_group_that_acknowledges_nothing_leaves_room_for_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pop_ledger, "CHECK_POINTS_OF_GROUP_MAX", 2)
+    monkeypatch.setattr(fixed_limits, "CHECK_POINTS_OF_GROUP_MAX", 2)
     world, consumer = make(3)
     assert sum(len(consumer.pop(maxMsgNums=1)) for _ in range(3)) == 2
     other = PopConsumer(world, group="other")
@@ -63,9 +63,9 @@ def test_a_group_that_acknowledges_nothing_leaves_room_for_others(
 def test_a_message_that_cannot_be_noted_anew_keeps_its_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world, consumer = make()
-    (got,) = consumer.pop()
-    monkeypatch.setattr(pop_ledger, "CHECK_POINTS_MAX", 1)
+    world, consumer = make(2)
+    got, _ = consumer.pop()
+    monkeypatch.setattr(fixed_limits, "CHECK_POINTS_MAX", 1)
     ledger = world.core.assembly.pops.ledger
     handle = next(iter(next(iter(ledger.popped._lines.values())).open.values())).identity()
     changed = ledger.change_invisible_time(
@@ -73,7 +73,19 @@ def test_a_message_that_cannot_be_noted_anew_keeps_its_time(
     )
     assert changed is None
     world.run(10_000 + GRACE_MS)
-    assert [again.body for again in consumer.pop()] == ["0"]
+    assert [again.body for again in consumer.pop()] == ["0", "1"]
+
+
+def test_a_single_message_gets_more_time_at_the_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, consumer = make()
+    monkeypatch.setattr(fixed_limits, "CHECK_POINTS_MAX", 1)
+    (got,) = consumer.pop()
+    changed = consumer.change(got, 20_000)
+    world.run(19_000)
+    assert consumer.pop() == []
+    consumer.ack(changed)
+    world.run(10_000)
+    assert consumer.pop() == []
 
 
 def test_no_two_pops_of_a_millisecond_have_the_same_receipt() -> None:

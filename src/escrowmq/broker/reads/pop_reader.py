@@ -297,7 +297,7 @@ class QueuePopper:
         store, offsets, group = self._store, self._offsets, header.consumer_group
         left = header.max_msg_nums - finds.count
         size_left = self._size_max - finds.size
-        has_room = left > 0 and size_left > 0 and self._ledger.may_pop_more(group)
+        has_room = left > 0 and size_left > 0 and self._may_pop_more(pop, now_ms)
         tests_left = selector.tested_max - finds.tested_count
         has_tests = not selector.tested_max or tests_left > 0
         # A reset is applied only when the queue is read: the new batch then invalidates late
@@ -344,6 +344,17 @@ class QueuePopper:
             offsets.commit(group, topic, queue_id, got.next_offset, now_ms)
             finds.has_skipped |= got.max_offset > got.next_offset
         finds.rest += max(0, got.max_offset - got.next_offset)
+
+    def _may_pop_more(self, pop: Pop, now_ms: int) -> bool:
+        """Whether the group of a pop may have more messages in flight."""
+        shares, group, account = (
+            self._ledger.shares,
+            pop.header.consumer_group,
+            pop.asked.peer.counted_for,
+        )
+        if account:
+            shares.note_popper(account, group)
+        return shares.may_pop_more(group, now_ms, account)
 
     def _record_in_flight(
         self, finds: PopResult, pop: Pop, topic: str, queue_id: int, offset: int, got: GetResult
