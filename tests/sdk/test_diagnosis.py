@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 
 import pytest
 
 import escrowmq
+from escrowmq import aio
 from escrowmq.client.admin.diagnosis import _may_match_tag
-from escrowmq.errors import NotFound
+from escrowmq.errors import NotFound, UsageError
+from escrowmq.testing import Broker
 from tests.interop.drivers import unique
 from tests.interop.process import until
 from tests.interop.servers import Server
@@ -120,6 +123,30 @@ def test_events_say_what_happened_and_who_did_it(own_server: Callable[..., Serve
     assert ended.returncode == 0, ended
     assert ended.stdout.splitlines()[0] == "WHEN\tSUBJECT\tWHAT\tBY"
     assert "transactionTimeOut set to 2345" in ended.stdout
+
+
+@pytest.mark.parametrize("message_id", ["01A4B5C6D7E8F90123456789ABCDEF0001", "my-own"])
+def test_ids_of_other_clients_are_explained_too(message_id: str, escrowmq_broker: Broker) -> None:
+    """Those of RocketMQ 5's clients have 34 characters: of a message that is delayed, pending or
+    gone it was only said that no offset id has this size."""
+
+    async def go() -> None:
+        nameserver = escrowmq_broker.nameserver
+        async with aio.Producer(nameserver, group="P") as producer, aio.Admin(nameserver) as admin:
+            with pytest.raises(NotFound, match="no broker knows a message"):
+                await admin.diagnosis.message(message_id, topic="T")
+            with pytest.raises(NotFound, match="there is no message"):
+                await admin.messages.get(message_id, topic="T")
+            with pytest.raises(UsageError, match="an id that a producer got needs its topic"):
+                await admin.messages.get(message_id)
+            late = escrowmq.Message("T", b"late", delay=60)
+            out = producer.dispatch.prepare(late, {"UNIQ_KEY": message_id})
+            await producer.dispatch.send_prepared(late, out)
+            found = await admin.diagnosis.message(message_id, topic="T")
+            assert found.state == "delayed"
+
+    escrowmq_broker.create_topic("T")
+    asyncio.run(go())
 
 
 def test_tags_are_judged_and_sql_is_not() -> None:

@@ -18,7 +18,14 @@ from escrowmq.client.admin.replicas import Replicas
 from escrowmq.client.admin.topics import Topics
 from escrowmq.client.admin.transactions import Transactions
 from escrowmq.client.core.message import ReceivedMessage
-from escrowmq.errors import GroupNotFound, NotFound, ResponseError, RouteMissing, TopicNotFound
+from escrowmq.errors import (
+    GroupNotFound,
+    NotFound,
+    ResponseError,
+    RouteMissing,
+    TopicNotFound,
+    UsageError,
+)
 
 GROUPS_MAX: Final = 200
 """At most this many groups are examined for one answer; the others are listed as left out."""
@@ -119,8 +126,8 @@ class Diagnosis:
     async def _explain_transaction(self, message_id: str, topic: str, found: Explanation) -> None:
         try:
             halves = await self._transactions.show(message_id, topic=topic)
-        except (NotFound, ResponseError):  # RocketMQ's brokers cannot say it
-            return
+        except (NotFound, ResponseError, UsageError):
+            return  # RocketMQ's brokers cannot say it; and a message may have any id
         half = halves[0]
         found.topic = half.topic
         found.state = half.state

@@ -34,7 +34,7 @@ FOUND_MAX: Final = 64
 _log = logging.getLogger(__name__)
 _GROUP: Final = "TOOLS_CONSUMER"
 _FOREVER_MS: Final = (1 << 63) - 1
-_OFFSET_ID_SIZES: Final = (32, 56)
+_NEEDS_TOPIC: Final = "; an id that a producer got needs its topic"
 _RESULT_OK: Final = "CR_SUCCESS"
 
 
@@ -67,12 +67,11 @@ class Messages:
             )
             if found:
                 return found[0]
-        if len(message_id) not in _OFFSET_ID_SIZES or not topic:
-            stored = await self._find_by_offset_id(message_id)
-            if stored is not None:
-                return self._to_received(stored)
-        hint = "" if topic else "; an id that a producer got needs its topic"
-        raise NotFound(f"there is no message {message_id}{hint}")
+            raise NotFound(f"there is no message {message_id}")
+        stored = await self._find_by_offset_id(message_id)
+        if stored is None:
+            raise NotFound(f"there is no message {message_id}{_NEEDS_TOPIC}")
+        return self._to_received(stored)
 
     async def prepared(self, message_id: str, *, topic: str, broker: str = "") -> ReceivedMessage:
         """Return the message of a transaction under its own topic, whatever the transaction's
@@ -133,11 +132,8 @@ class Messages:
                     stored = decode_records(reply.body)
                 return self._decompress_all(stored, queue.broker_name)
             case PullStep.ADVANCE | PullStep.MOVE:
-                bounds = reply.ext or {}
-                raise NotFound(
-                    f"{queue} has no message at {queue_offset}; it holds "
-                    f"{bounds.get('minOffset', '?')} to {bounds.get('maxOffset', '?')}"
-                )
+                held = _describe_bounds(reply.ext or {})
+                raise NotFound(f"{queue} has no message at {queue_offset}; {held}")
             case _:
                 raise response_error(reply.code, reply.remark, address=address)
 
@@ -226,7 +222,10 @@ class Messages:
             return decode_records(reply.body)
 
     async def _find_by_offset_id(self, message_id: str) -> StoredMessage | None:
-        host, log_offset = parse_offset_id(message_id)
+        try:
+            host, log_offset = parse_offset_id(message_id)
+        except UsageError as error:
+            raise UsageError(f"{error}{_NEEDS_TOPIC}") from error
         known = (await self._cluster.masters()).values()
         address = format_host(host)
         if address not in known and address not in self._cluster.instance.book.all_addresses(
@@ -272,6 +271,16 @@ class Messages:
         return _message_for_display(
             stored, topic=self._cluster.without_namespace(stored.topic), broker_name=broker_name
         )
+
+
+def _describe_bounds(ext: Mapping[str, str]) -> str:
+    """Say which offsets a queue has, by the bounds in the answer to a pull."""
+    first, end = ext.get("minOffset", ""), ext.get("maxOffset", "")
+    if not (first.isdecimal() and end.isdecimal()):
+        return "its broker does not say which offsets it has"
+    if int(first) >= int(end):
+        return f"it is empty, and its next message gets {end}"
+    return f"it has the offsets {first} to {int(end) - 1}"
 
 
 def _message_for_display(stored: StoredMessage, *, topic: str, broker_name: str) -> ReceivedMessage:
