@@ -101,8 +101,10 @@ def has_ended(process: Process) -> bool:
 def test_what_is_missing_is_said_in_one_line(
     place: Place, start: Callable[..., Process], server: Server
 ) -> None:
+    make_connector(address_of(place))().close()
     for options, text in (
         ([address_of(place)], "create_tables()"),
+        (["sqlite:///no such.db"], "there is no file"),
         (["oracle://x/y"], "expected as postgresql://"),
     ):
         process = start(*options)

@@ -65,12 +65,12 @@ def run(arguments: argparse.Namespace) -> int:
     from escrowmq.node.logs import log_to_stderr
 
     log_to_stderr(arguments.log_level)
-    address = database_of(arguments)
     keep = None if arguments.forget_after is None else dt.timedelta(days=arguments.forget_after)
     if keep is not None:
         check_keep_time(timedelta_ms(keep))
     elif arguments.gone:
         raise UsageError("--gone names brokers that --forget-after does not wait for; give both")
+    connect = make_connector(database_of(arguments), must_exist=not arguments.create_tables)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
@@ -81,7 +81,6 @@ def run(arguments: argparse.Namespace) -> int:
         namespace=arguments.namespace,
         tls=tls_of(arguments),
     ) as producer:
-        connect = make_connector(address)
         outbox = Outbox(producer, connect, schema=arguments.schema, when_away="keep")
         if arguments.create_tables:
             outbox.create_tables()

@@ -19,6 +19,7 @@ from escrowmq.cli.cluster_verbs import (
 from escrowmq.cli.dry_run import add_dry_run_option, call_preview, print_preview
 from escrowmq.cli.live import ChangeRates, Row, add_live_options, largest_counts, show_live
 from escrowmq.cli.printing import print_json, print_line
+from escrowmq.cli.times import parse_count
 from escrowmq.errors import GroupNotFound
 from escrowmq.net.clock import SystemClock
 
@@ -48,7 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_live_options(actions["top"])
     again = actions["redeliver-dead"]
     again.add_argument("--topic", default="", help="only dead letters that failed in this topic")
-    again.add_argument("--limit", type=int, metavar="N", help="at most this number (default: all)")
+    again.add_argument(
+        "--limit", type=parse_count, metavar="N", help="at most this number (default: all)"
+    )
     for one in (actions["create"], actions["update"]):
         one.add_argument(
             "--attempts", type=int, help="attempts before a message becomes a dead letter"

@@ -10,7 +10,7 @@ from typing import Final
 
 from escrowmq.cli.cluster_verbs import OK
 from escrowmq.cli.printing import clear_screen, print_line
-from escrowmq.cli.times import parse_seconds
+from escrowmq.cli.times import parse_count, parse_seconds
 
 Row = Sequence[object]
 ROWS_MAX: Final = 30
@@ -27,7 +27,7 @@ def add_live_options(parser: argparse.ArgumentParser) -> None:
         help="seconds between two tables (default 2)",
     )
     parser.add_argument(
-        "--count", type=int, metavar="N", help="stop after N tables (default: at Ctrl-C)"
+        "--count", type=parse_count, metavar="N", help="stop after N tables (default: at Ctrl-C)"
     )
 
 

@@ -10,6 +10,7 @@ from escrowmq.base.human_format import format_moment
 from escrowmq.cli.cluster_verbs import OK, REFUSED, add_action, print_change, run_action
 from escrowmq.cli.dry_run import add_dry_run_option, call_preview, print_preview
 from escrowmq.cli.printing import print_error_line, print_json, print_line
+from escrowmq.cli.times import parse_count
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -39,14 +40,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     find.add_argument("topic", metavar="TOPIC")
     find.add_argument("key", metavar="KEY")
     find.add_argument(
-        "--limit", type=int, default=64, help="maximum number of messages (default 64)"
+        "--limit", type=parse_count, default=64, help="maximum number of messages (default 64)"
     )
     at = add_action(actions, "at", "show messages of a queue")
     at.add_argument("topic", metavar="TOPIC")
     at.add_argument("broker", metavar="BROKER")
     at.add_argument("queue", metavar="QUEUE", type=int)
     at.add_argument("offset", metavar="OFFSET", type=int)
-    at.add_argument("--limit", type=int, default=1, help="maximum number of messages (default 1)")
+    at.add_argument(
+        "--limit", type=parse_count, default=1, help="maximum number of messages (default 1)"
+    )
     send = add_action(actions, "send", "send a message")
     send.add_argument("topic", metavar="TOPIC")
     send.add_argument("body", metavar="BODY")

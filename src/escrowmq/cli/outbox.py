@@ -29,7 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
     from escrowmq.integrations.outbox import kept
     from escrowmq.integrations.outbox.steps import run_steps as converse
 
-    database = BlockingDatabase(make_connector(database_of(arguments)), schema=arguments.schema)
+    connect = make_connector(database_of(arguments), must_exist=True)
+    database = BlockingDatabase(connect, schema=arguments.schema)
     found = converse(kept.query_status(database.family), database.execute)
     if arguments.json:
         print_json({"kept": found.count, "bytes": found.size, "oldestMs": found.oldest_ms})

@@ -18,6 +18,7 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.upkeep.start_checks import table_parsers
 from escrowmq.cli.printing import print_error_line, print_line
 from escrowmq.cli.progress import Progress
+from escrowmq.cli.times import parse_count
 from escrowmq.codec.log_walker import LogWalker
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, EscrowMQError
@@ -63,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="begin at this queue offset (with --topic and --queue) or log offset",
     )
     dump.add_argument(
-        "--limit", type=int, default=100, help="maximum number of messages (default 100)"
+        "--limit", type=parse_count, default=100, help="maximum number of messages (default 100)"
     )
 
 

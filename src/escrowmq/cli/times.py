@@ -1,4 +1,4 @@
-"""Parses times and durations as people write them."""
+"""Parses times, durations and counts as people write them."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ def parse_seconds(text: str) -> float:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r}: more than 0 seconds are expected")
     return found
+
+
+def parse_count(text: str) -> int:
+    """Parse a whole number from 1 on."""
+    if not (text.isdecimal() and 1 <= int(text) <= _NUMBER_MAX):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: a whole number from 1 to {_NUMBER_MAX} is expected"
+        )
+    return int(text)
 
 
 def parse_time_ms(text: str) -> int:

@@ -11,7 +11,7 @@ from escrowmq.cli.cluster_verbs import OK, add_action, print_change, print_items
 from escrowmq.cli.dry_run import add_dry_run_option, call_preview, print_preview
 from escrowmq.cli.live import ChangeRates, Row, add_live_options, largest_counts, show_live
 from escrowmq.cli.printing import print_json, print_line
-from escrowmq.cli.times import parse_duration_ms
+from escrowmq.cli.times import parse_count, parse_duration_ms
 from escrowmq.net.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     resume = add_action(actions, "resume", "make discarded transactions pending again")
     resume.add_argument("offset_id", metavar="OFFSET_ID", nargs="?", default="")
     resume.add_argument(
-        "--limit", type=int, default=200, help="maximum number of messages (default 200)"
+        "--limit", type=parse_count, default=200, help="maximum number of messages (default 200)"
     )
     for one in (discarded, resume):
         one.add_argument("--topic", default="")

@@ -4,7 +4,13 @@ import argparse
 
 import pytest
 
-from escrowmq.cli.times import parse_amount, parse_duration_ms, parse_seconds, parse_time_ms
+from escrowmq.cli.times import (
+    parse_amount,
+    parse_count,
+    parse_duration_ms,
+    parse_seconds,
+    parse_time_ms,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,3 +50,12 @@ def test_a_timeout_is_not_zero_and_a_rate_may_be() -> None:
     assert parse_amount("0") == 0
     with pytest.raises(argparse.ArgumentTypeError, match="more than 0 seconds"):
         parse_seconds("0")
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "1e3", "99999999999", "all", ""])
+def test_a_count_is_a_whole_number_from_one_on(text: str) -> None:
+    """`message find --limit 0` said that no message had the key, and a number that was too large
+    that the header had no maxNum."""
+    assert parse_count("1") == 1
+    with pytest.raises(argparse.ArgumentTypeError, match="a whole number from 1 to 100000000"):
+        parse_count(text)

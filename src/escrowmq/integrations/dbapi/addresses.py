@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
@@ -19,10 +20,10 @@ _NO_CODE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 _SWITCH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
-def make_connector(address: str) -> Callable[[], Any]:
+def make_connector(address: str, *, must_exist: bool = False) -> Callable[[], Any]:
     """Return a function that connects to a database: `postgresql://user@host/name`, `mariadb://...`
     (or `mysql://`), `sqlite:///file`. Raises UsageError, which shows no password, for an invalid
-    address."""
+    address. With `must_exist`, no file is created: SQLite would make one for every typing error."""
     try:
         found = urlsplit(address)
         scheme, port = found.scheme.partition("+")[0], found.port
@@ -33,8 +34,13 @@ def make_connector(address: str) -> Callable[[], Any]:
     if scheme in ("mariadb", "mysql"):
         return _mariadb_connector(found, port or 0)
     if scheme == "sqlite" and not found.netloc and len(found.path) > 1:
-        file = unquote(found.path[1:])
+        file = Path(unquote(found.path[1:]))
         _options(found, ())
+        if must_exist and not file.is_file():
+            raise UsageError(
+                f"there is no file {str(file.absolute())!r}; correct the path, which has four "
+                "slashes if it begins at the root"
+            )
         return lambda: sqlite3.connect(file, timeout=CONNECT_TIMEOUT_S)
     raise UsageError(
         "the database's address is expected as postgresql://user@host/name, mariadb://user@host/"

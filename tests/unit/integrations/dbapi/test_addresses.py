@@ -18,6 +18,16 @@ def test_a_file_is_opened(tmp_path: Path) -> None:
     assert (tmp_path / "a shop.db").exists()
 
 
+def test_a_file_that_is_not_there_is_not_made_by_a_command_that_only_looks(tmp_path: Path) -> None:
+    """`outbox status` and `check-from-db` left an empty database at every path with a typo."""
+    address = f"sqlite:///{tmp_path / 'shpo.db'}"
+    with pytest.raises(UsageError, match=r"there is no file '.*shpo\.db'"):
+        make_connector(address, must_exist=True)
+    assert not (tmp_path / "shpo.db").exists()
+    make_connector(address)().close()
+    make_connector(address, must_exist=True)().close()
+
+
 @pytest.mark.parametrize("address", ["", "shop", "oracle://secret@h/x", "sqlite://", "sqlite:///",
                                      "sqlite://secret/x", "postgresql://u:secret@h:99999999/x",
                                      "mysql://[secret"])  # fmt: skip
