@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -154,6 +155,28 @@ def test_all_that_match_are_settled_in_the_background(
     assert "Commit transactions of topic paid" in browser.get("/jobs").words()
     nothing = api.call("POST", "/transactions/rollback", {"topic": "paid"}).json
     assert (nothing["count"], nothing["job"]) == (0, None)
+
+
+def test_what_began_after_the_preview_is_not_settled(
+    broker: Broker, browser: Browser, api: Browser
+) -> None:
+    """Its producer may still decide it."""
+    leave_pending(broker, "paid", ["old"])
+    broker.advance(seconds=60)
+    preview = browser.send("/do/transactions.commit-all", {"topic": "paid", "back": "/"})
+    asked = api.call("POST", "/transactions/rollback?dry_run=1", {"topic": "paid"}).json
+    hidden = re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', preview.text)
+    leave_pending(broker, "paid", ["new"])
+    fields = {name: value for name, value in hidden if name != "csrf"}
+    browser.send("/do/transactions.commit-all", fields)
+    until(lambda: broker.delivered("paid") == [b"old"])
+    until(lambda: api.call("GET", "/jobs/1").json["state"] == "done")
+    assert broker.pending("paid") == [b"new"]
+    which = {"topic": "paid", "as_of_ms": asked["asOfMs"]}
+    rest = api.call("POST", "/transactions/rollback", which).json
+    assert (rest["count"], rest["job"]) == (0, None)
+    assert api.call("POST", "/transactions/check", which).json["count"] == 0
+    assert broker.pending("paid") == [b"new"]
 
 
 def test_what_was_given_up_is_asked_about_again(

@@ -15,6 +15,7 @@ from escrowmq.console.metrics_collector import MetricsCollector
 from escrowmq.console.options import ConsoleOptions
 from escrowmq.console.problems import Problem
 from escrowmq.errors import EscrowMQError
+from escrowmq.net.clock import SystemClock
 
 ACCOUNT_CLIENTS_MAX: Final = 32
 """The most accounts with open connections. Beyond it, the connections of the account that was idle
@@ -28,6 +29,7 @@ class AccountClient:
         self._make = make
         self._admin: Admin | None = None
         self._opening = asyncio.Lock()
+        self.clock = SystemClock()
         self.memo = AnswerCache(now_s)
         self.collector = MetricsCollector(self.open_admin, self.memo, now_s)
         self.jobs = AccountJobs(now_s)

@@ -45,6 +45,9 @@ class Change(Answer, kw_only=True):
     """The first of the changed things."""
     job: int | None = None
     """The job that makes the change in the background."""
+    as_of_ms: int | None = None
+    """For a preview of all that match: when it was made. Pass it on with the change, so that what
+    began later is left out."""
 
     @classmethod
     def dry_run_answer(cls, found: Preview) -> Change:

@@ -264,6 +264,8 @@ class PageSite:
                 (key, value) for key, values in form.items() for value in values
                 if key not in (CSRF, "back", "confirmed", "reason", "password")
             ]  # fmt: skip
+            if change.as_of_ms is not None:
+                hidden.append(("as_of_ms", str(change.as_of_ms)))
             return page.render(
                 "confirm.html", change=change, call=operation, hidden=hidden, back=back
             )

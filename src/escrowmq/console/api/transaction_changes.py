@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from escrowmq.client.admin.previews import transactions as previews
+from escrowmq.client.admin.transactions import TransactionFilter
 from escrowmq.console.api.transactions import TransactionWanted, Which
 from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 from escrowmq.errors import EscrowMQError, TransportError, UsageError
@@ -30,6 +31,27 @@ class SettleAll(Which, kw_only=True):
 
     dry_run: bool = False
     reason: str = ""
+    as_of_ms: (
+        Annotated[
+            int, Meta(ge=0, description="when the preview was made; what began later is left out")
+        ]
+        | None
+    ) = None
+
+    def matching_filter(self, now_ms: int) -> TransactionFilter:
+        """Convert to the filter of `Admin` for all that matched at the preview and still do. It
+        compares ages, because the clocks of brokers may differ from this one."""
+        found = self.to_filter()
+        passed_ms = self.ms_since_preview(now_ms)
+        if passed_ms:
+            found["min_age_ms"] = found.get("min_age_ms", 0) + passed_ms
+            if "max_age_ms" in found:
+                found["max_age_ms"] += passed_ms
+        return found
+
+    def ms_since_preview(self, now_ms: int) -> int:
+        """Return how long ago the preview was made; 0 without one."""
+        return 0 if self.as_of_ms is None else max(0, now_ms - self.as_of_ms)
 
 
 class Resume(ChangeParameters, kw_only=True):
@@ -93,9 +115,10 @@ async def check_matching(caller: Caller, wanted: SettleAll) -> Change:
         return await _preview_matching(
             caller, wanted, "asked", "Their producers would be asked at once."
         )
-    admin = await caller.account_client.open_admin()
+    desk = caller.account_client
+    admin = await desk.open_admin()
     asked = await admin.transactions.check(
-        reason=audit_reason(caller, wanted.reason), **wanted.to_filter()
+        reason=audit_reason(caller, wanted.reason), **wanted.matching_filter(desk.clock.now_ms())
     )
     return Change(is_dry_run=False, said=f"{asked} asked about.", count=asked)
 
@@ -108,8 +131,9 @@ async def _settle_matching(caller: Caller, wanted: SettleAll, verdict: previews.
             f"This would {previews.DOES[verdict].partition(':')[0]} each. It cannot be taken back."
         )
         return await _preview_matching(caller, wanted, outcome, said)
-    admin = await caller.account_client.open_admin()
-    which = wanted.to_filter()
+    desk = caller.account_client
+    admin = await desk.open_admin()
+    which = wanted.matching_filter(desk.clock.now_ms())
     total = (await admin.transactions.count(**which)).count
     if not total:
         return Change(is_dry_run=False, said="No transaction matches.", count=0)
@@ -121,6 +145,8 @@ async def _settle_matching(caller: Caller, wanted: SettleAll, verdict: previews.
         # first.
         listed: list[tuple[str, str]] = []
         async for item in admin.transactions.pending(**which):
+            if item.age_ms < wanted.ms_since_preview(desk.clock.now_ms()):
+                continue  # it began since, and has become old enough while others were listed
             listed.append((item.id or item.message_id, item.topic))
             if len(listed) == SETTLED_MAX:
                 break
@@ -135,7 +161,7 @@ async def _settle_matching(caller: Caller, wanted: SettleAll, verdict: previews.
             yield ""
 
     part = min(total, SETTLED_MAX)
-    job = caller.account_client.jobs.start_job(
+    job = desk.jobs.start_job(
         f"{doing} transactions {wanted.describe()}", steps, who=caller.who.name, total=part
     )
     which_part = f"the first {part} of {total}" if part < total else f"{total}"
@@ -156,12 +182,16 @@ async def roll_back_matching(caller: Caller, wanted: SettleAll) -> Change:
 
 
 async def _preview_matching(caller: Caller, wanted: SettleAll, after: str, said: str) -> Change:
-    admin = await caller.account_client.open_admin()
-    return Change.dry_run_answer(
+    desk = caller.account_client
+    admin = await desk.open_admin()
+    as_of_ms = desk.clock.now_ms()
+    change = Change.dry_run_answer(
         await previews.preview_matching(
-            admin, after, said, which=wanted.describe(), **wanted.to_filter()
+            admin, after, said, which=wanted.describe(), **wanted.matching_filter(as_of_ms)
         )
     )
+    change.as_of_ms = as_of_ms
+    return change
 
 
 async def resume_discarded(caller: Caller, wanted: Resume) -> Change:
