@@ -309,7 +309,7 @@ class PendingHandlers:
                 done.next = source.queue_offset
                 break
         self._write_audit_line(asked, f"resumption of {done.count} messages", which.reason)
-        return _json_answer(done)
+        return _json_answer(done, log_end=self._store.end_offset if done.count else 0)
 
     @_operators_only
     def rotate_key(self, asked: IncomingRequest[None]) -> Reply:
@@ -323,5 +323,5 @@ class PendingHandlers:
         audit_log.write_line("operation", asked, what=what, reason=reason)
 
 
-def _json_answer(body: msgspec.Struct) -> Answer:
-    return Answer(body=msgspec.json.encode(body))
+def _json_answer(body: msgspec.Struct, *, log_end: int = 0) -> Answer:
+    return Answer(body=msgspec.json.encode(body), log_end=log_end)

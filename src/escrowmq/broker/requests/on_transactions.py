@@ -256,7 +256,7 @@ class EndHandlers(Part):
         if resumed.refusal or resumed.put is not None:
             remark = resumed.refusal or f"Put message back to {Topic.HALF} failed."
             return Refusal(Response.SYSTEM_ERROR, remark)
-        return DONE
+        return Answer(log_end=self._store.end_offset)
 
 
 def _half_for_producer(half: StoredMessage, count: int) -> StoredMessage:

@@ -5,15 +5,25 @@ import logging
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
 from escrowmq.broker.requests import on_pending
+from escrowmq.codec.ids import offset_id
 from escrowmq.testing.disk import CrashLoss
 from escrowmq.txn.end_claim import Claim, EndResult
 from escrowmq.txn.state import Verdict
-from tests.harness.exchange import COMMIT, ROLLBACK, UNKNOWN, Caller, Exchange, half_of_check
+from tests.harness.exchange import (
+    COMMIT,
+    ROLLBACK,
+    SMALL,
+    UNKNOWN,
+    Caller,
+    Exchange,
+    half_of_check,
+)
 from tests.unit.store.stores import sync
 
 LIST, COUNT, SHOW, SETTLE, CHECK, DISCARDED, RESUME = range(7701, 7708)
@@ -354,3 +364,26 @@ def test_progress_stays_before_an_end_that_no_op_record_names_yet() -> None:
     assert kept() == 0
     transactions.engine.unsealed.seal(exchange.now_ms)
     assert kept() == 1
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_resumption_is_answered_when_it_is_on_disk(*, is_ours: bool) -> None:
+    exchange = Exchange(
+        BrokerSettings(transaction_checks_max=1),
+        replace(SMALL, is_sync_flush=True),
+    )
+    operator = operator_of(exchange)
+    operator.heartbeat(producer="PG")
+    operator.prepare("T", b"paid")
+    exchange.advance(36_300)
+    (kept,) = operator.messages(Topic.CHECK_MAX_TIME)
+    name = offset_id(kept.store_host, kept.log_offset)
+    exchange.holds_syncs = True
+    if is_ours:
+        body = json.dumps({"offsetId": name}).encode()
+        resumed = operator.begin(RESUME, {}, body)
+    else:
+        resumed = operator.begin(Request.RESUME_CHECK_HALF_MESSAGE, {"msgId": name})
+    assert not resumed
+    exchange.sync()
+    assert resumed.now.code == 0
