@@ -15,6 +15,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client.core.dialogue import Fields
 from escrowmq.client.core.routes import MASTER, MessageQueue, RouteBook, queue_fields
+from escrowmq.client.core.send_retry import may_have_new_master
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.routes import decode_cluster_info, decode_route
 from escrowmq.errors import (
@@ -242,7 +243,7 @@ class Cluster:
         try:
             if self.book.address(broker_name) is None:
                 self.refresh_brokers()
-            return self._run_on_link(
+            reply = self._run_on_link(
                 self.broker_address(broker_name),
                 lambda link: link.take_reply(link.post(code, {}, body)),
             )
@@ -251,6 +252,9 @@ class Cluster:
             if isinstance(error, RouteMissing):
                 raise ConnectFailed(str(error)) from error
             raise
+        if may_have_new_master(reply):
+            self.book.replace_brokers({})
+        return reply
 
     def retry_network(self, work: Callable[[], T]) -> T:
         """Run a function, and retry it a limited number of times if the network or the route

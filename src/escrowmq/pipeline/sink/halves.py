@@ -29,6 +29,7 @@ from escrowmq.client.host import local_address
 from escrowmq.errors import (
     AlreadySettled,
     EscrowMQError,
+    NotMaster,
     TransportError,
     UsageError,
     response_error,
@@ -46,10 +47,10 @@ BUSY_MS: Final = 60_000
 
 class HalfSender:
     """Sends the rows of one task attempt. Each call has a token of its own. If it is unknown
-    whether a message is stored, all messages of the call are sent again under another token; the
-    decision then drops those with the old one. The same happens if a busy broker refuses a message
-    and accepts the next one of its order key; from then on each message of an order key waits for
-    the one before."""
+    whether a message is stored, or the broker's master changes, all messages of the call are sent
+    again under another token; the decision then drops those with the old one. The same happens if a
+    busy broker refuses a message and accepts the next one of its order key; from then on each
+    message of an order key waits for the one before."""
 
     def __init__(self, options: SinkOptions, *, broker_name: str, epoch: str) -> None:
         self._options = options
@@ -79,6 +80,7 @@ class HalfSender:
     def send(self, rows: Sequence[AddressedMessage]) -> tuple[str, int]:
         """Store rows as halves; return their token and their number."""
         left = self._options.sending.retries
+        lacking_since_ms: int | None = None
         while True:
             token = secrets.token_hex(16)
             self.tokens.append(token)
@@ -89,6 +91,12 @@ class HalfSender:
                 if not left:
                     raise
                 left -= 1
+                pause()
+            except NotMaster:
+                self._drop_link()  # the next one goes to the master then
+                lacking_since_ms = lacking_since_ms or self._clock.now_ms()
+                if self._clock.now_ms() - lacking_since_ms > RESTART_WAIT_MS:
+                    raise
                 pause()
             except _OvertakenError:
                 self._drop_link()

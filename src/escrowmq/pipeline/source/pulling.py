@@ -33,6 +33,9 @@ from escrowmq.pipeline.source.options import PullOptions, SourceOptions
 _log = logging.getLogger(__name__)
 
 _REST_S: Final = 0.1
+_LOOK_EVERY: Final = 10
+"""After so many unsuccessful pulls in a row, the master is looked up again: a slave, which a master
+becomes when its group has another, answers as a busy broker does."""
 _SAMPLED_MAX: Final = 8
 _SAMPLE_COUNT: Final = 32
 
@@ -67,6 +70,7 @@ class Puller:
         be some beyond the range's end."""
         run = _RangeReading(wanted, subscription, self._pulling)
         since_ms = self._clock.now_ms()
+        retries = 0
         while not run.is_over:
             before = run.position
             try:
@@ -78,7 +82,9 @@ class Puller:
                 continue
             except _RetryLater as reason:
                 failure: Exception = reason.error
-                self._drop_requests(wanted.queue, from_slave=run.from_slave, is_lost=reason.is_lost)
+                retries += 1
+                is_lost = retries % _LOOK_EVERY == 0
+                self._drop_requests(wanted.queue, from_slave=run.from_slave, is_lost=is_lost)
             except (TransportError, RouteMissing) as error:  # it has no route while it starts
                 failure = error
                 self._drop_requests(wanted.queue, from_slave=run.from_slave, is_lost=True)
@@ -127,10 +133,9 @@ class _NotOnSlaveError(Exception):
 class _RetryLater(Exception):
     """Raised for a pull that failed and may succeed later."""
 
-    def __init__(self, error: Exception, *, is_lost: bool) -> None:
+    def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
-        self.is_lost = is_lost
 
 
 class _RangeReading:
@@ -209,7 +214,7 @@ class _RangeReading:
         elif code == Response.PULL_OFFSET_MOVED:
             self._move_into_queue(reply)
         elif code == Response.PULL_NOT_FOUND or code in BUSY:
-            raise _RetryLater(self._nothing_error(reply), is_lost=False)
+            raise _RetryLater(self._nothing_error(reply))
         else:
             raise response_error(code, reply.remark, address=self._wanted.queue.broker_name)
 
@@ -222,9 +227,7 @@ class _RangeReading:
 
     def _skip_to(self, pull: PullInFlight, following: int) -> None:
         if following <= self.position:
-            raise _RetryLater(
-                self._data_lost(f"the broker finds no message at {pull.low}"), is_lost=False
-            )
+            raise _RetryLater(self._data_lost(f"the broker finds no message at {pull.low}"))
         if self._is_plain:
             report_loss(
                 self._wanted.queue,

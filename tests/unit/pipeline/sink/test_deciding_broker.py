@@ -16,7 +16,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import EPOCH_TOKENS_MAX
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.epoch_bodies import AbandonedCount, EpochDecision
-from escrowmq.errors import BrokerFault, UsageError
+from escrowmq.errors import SLAVE_REMARK, BrokerFault, UsageError
 from escrowmq.pipeline.brokers.options import ClusterAccess
 from escrowmq.pipeline.sink import checkpoint
 from escrowmq.pipeline.sink.checkpoint import load_stored, store_durably
@@ -59,6 +59,16 @@ def test_a_decision_is_asked_for_until_it_is_answered() -> None:
     asked = [each for each in broker.server.requests if each.code == Request.ESCROW_DECIDE]
     assert len(asked) == 4
     assert {each.body for each in asked} == {b'{"group":"g","epoch":"q/1","tokens":{"a":1}}'}
+
+
+def test_after_a_planned_switch_the_new_master_decides() -> None:
+    """The old one, now a copy, was asked for two minutes; then the batch failed."""
+    broker, heir = Deciding(), Deciding()
+    broker.hand_over_to(heir, SLAVE_REMARK)
+    decider = decider_of(broker)
+    assert decider.decide("q/1", {"a": 1}, patience_ms=5_000).decided == "now"
+    decider.close()
+    assert [each.code for each in heir.server.requests] == [Request.ESCROW_DECIDE]
 
 
 def test_a_refusal_is_raised() -> None:

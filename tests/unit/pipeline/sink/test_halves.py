@@ -20,7 +20,16 @@ from escrowmq.codec.routes import (
     encode_cluster_info,
     encode_route,
 )
-from escrowmq.errors import ConnectionLost, InvalidMessage, PermissionDenied, UsageError
+from escrowmq.errors import (
+    SLAVE_REMARK,
+    SWITCHING_REMARK,
+    ConnectionLost,
+    InvalidMessage,
+    NotMaster,
+    PermissionDenied,
+    UsageError,
+)
+from escrowmq.pipeline.sink import halves
 from escrowmq.pipeline.sink.halves import EpochDecided, HalfSender
 from escrowmq.pipeline.sink.options import parse_sink_options
 from escrowmq.pipeline.sink.rows import AddressedMessage
@@ -39,10 +48,12 @@ class Broker:
         self.looks_without = 0
         """So many looks at the cluster do not find it."""
         self.server = ScriptedServer(self.answer)
+        self.master = self.server.address
+        """Who is the master now, as far as this name server knows."""
 
     def answer(self, request: Command) -> bytes | None:
         """The reply to any request."""
-        broker = BrokerData({0: self.server.address}, "broker-a", "c")
+        broker = BrokerData({0: self.master}, "broker-a", "c")
         if request.code == Request.GET_ROUTEINFO_BY_TOPIC:
             route = TopicRoute(
                 broker_datas=[broker], queue_datas=[QueueData("broker-a", 6, 4, 0, 4)]
@@ -69,6 +80,15 @@ class Broker:
     def refuse(self, code: int, remark: str = "") -> Script:
         """An answer with a code."""
         return lambda request: encode_reply(request, code, remark=remark)
+
+    def hand_over_to(self, heir: Broker, remark: str) -> None:
+        """Refuse what comes next, as a member of a group that is the master no more."""
+
+        def refuse(request: Command) -> bytes:
+            self.master = heir.server.address
+            return encode_reply(request, Response.SERVICE_NOT_AVAILABLE, remark=remark)
+
+        self.script = [refuse] * 100
 
 
 @pytest.fixture
@@ -123,6 +143,35 @@ def test_a_broker_that_is_starting_is_waited_for(broker: Broker) -> None:
     broker.looks_without = 5
     sender = sender_to(broker)
     assert sender.send(rows(3))[1] == 3
+    sender.close()
+
+
+@pytest.mark.parametrize("remark", [f"not now: {SLAVE_REMARK}", f"{SWITCHING_REMARK} b; try again"])
+def test_after_a_planned_switch_the_halves_go_to_the_new_master(
+    broker: Broker, remark: str
+) -> None:
+    """The first refusal failed the task, and where tasks are not repeated, the query."""
+    heir = Broker()
+    broker.hand_over_to(heir, remark)
+    broker.script.insert(0, broker.store)
+    sender = sender_to(broker, retries=0)
+    token, count = sender.send(rows(10))
+    sender.close()
+    assert count == 10
+    assert [half["escrowToken"] for half in heir.stored] == [token] * 10
+    assert sender.tokens[-1] == token
+    assert len(broker.stored) == 1
+    assert broker.stored[0]["escrowToken"] != token
+
+
+def test_a_group_without_a_master_fails_the_attempt_after_a_while(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(halves, "RESTART_WAIT_MS", 200)
+    broker.script = [broker.refuse(Response.SERVICE_NOT_AVAILABLE, SLAVE_REMARK)] * 100
+    sender = sender_to(broker)
+    with pytest.raises(NotMaster, match=SLAVE_REMARK):
+        sender.send(rows(3))
     sender.close()
 
 

@@ -20,6 +20,7 @@ from escrowmq.errors import (
     TransportError,
 )
 from escrowmq.pipeline.brokers.ranges import QueueRange
+from escrowmq.pipeline.source import pulling
 from escrowmq.pipeline.source.options import SourceOptions, parse_source_options
 from escrowmq.pipeline.source.pulling import Puller, estimated_size
 from tests.unit.pipeline.scripted import QUEUE, Broker
@@ -72,6 +73,23 @@ def test_a_busy_broker_is_asked_again(broker: Broker) -> None:
 
     broker.script = [busy, broker.pulled, busy]
     assert offsets_of(broker) == [*range(100)]
+
+
+def test_a_busy_broker_that_is_the_master_no_more_is_left(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a planned switch, the old master is a slave, and without slaveReadEnable its only
+    answer is that it is busy. It was asked until the time was up, and the task failed."""
+    monkeypatch.setattr(pulling, "_REST_S", 0.001)
+    heir = Broker()
+
+    def switch(request: Command) -> bytes:
+        broker.addresses = heir.addresses
+        return broker.reply(request, Response.SYSTEM_BUSY, following=0)
+
+    broker.script = [broker.pulled, *[switch] * 10_000]
+    assert offsets_of(broker, pullsInFlight="1", pullTimeoutMs="2000") == [*range(100)]
+    heir.server.close()
 
 
 def test_a_broken_connection_is_made_anew(broker: Broker) -> None:
