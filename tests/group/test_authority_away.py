@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.codes import Request, Response
+from escrowmq.group.record import decode_group_record
+
+from tests.harness.group import KEY, GroupWorld
 
 from .test_failover import formed, sent
 
@@ -54,3 +57,20 @@ def test_a_copy_that_fails_while_the_authority_is_away_stops_sends_until_it_is_b
     world.until(world.are_in_sync)
     assert world.serving is master
     sent(world, master, b"three")
+
+
+@pytest.mark.parametrize("after_ms", range(5_000, 10_000, 500))
+def test_an_empty_member_that_starts_without_a_record_makes_no_other_group(after_ms: int) -> None:
+    """Somebody has deleted it, and the master that serves has not written its own yet."""
+    world = GroupWorld(1)
+    for name in "ab":
+        world.hosts[name].start()
+    world.until(lambda: world.record is not None and len(world.record.in_sync) == 2)
+    record = world.record
+    assert record is not None
+    world.advance(after_ms)
+    world.authority.delete(KEY)
+    world.hosts["c"].start()
+    world.until(world.are_in_sync)
+    written = [decode_group_record(one.value) for _, one in world.authority.history if one.value]
+    assert {(one.group, one.epoch) for one in written} == {(record.group, record.epoch)}

@@ -31,7 +31,9 @@ class MemberTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """A copy that lacks data for this many ms is no longer in sync."""
     takeover_ms: int = 3_500
     """A member in sync takes over when its master has been silent for this long."""
-    leader_look_ms: int = 5_000
+    leader_look_ms: int = 2_000
+    """Interval at which a master reads the record. It is shorter than `CREATE_WAIT_MS`, so that a
+    master whose record was deleted writes it again before an empty member makes another group."""
     follower_look_ms: int = 10_000
     search_ms: int = 1_000
     """Interval at which a member without a master reads the record."""

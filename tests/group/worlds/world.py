@@ -37,6 +37,7 @@ were when they found something.)"""
 
 _SPAN_MS: Final = 20_000
 _CALM_MS: Final = 60_000
+_TERMS: Final = MemberTimeouts(silence_ms=1_000, takeover_ms=2_000, leader_look_ms=5_000)
 _SETTINGS: Final = BrokerSettings(
     name="b", transaction_timeout_ms=1_000, transaction_check_interval_ms=1_000
 )
@@ -55,7 +56,7 @@ class RandomWorld:
         self.world = GroupWorld(
             chance.getrandbits(32),
             chance.choice(["abc", "abc", "ab"]),
-            terms=MemberTimeouts(silence_ms=1_000, takeover_ms=2_000),
+            terms=_TERMS,
             store=replace(
                 SMALL, log_segment_size=1 << 16, is_sync_flush=is_sync, deletes_forcibly=False
             ),
