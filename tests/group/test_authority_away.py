@@ -6,7 +6,6 @@ import pytest
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.group.record import decode_group_record
-
 from tests.harness.group import KEY, GroupWorld
 
 from .test_failover import formed, sent
