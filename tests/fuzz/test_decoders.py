@@ -43,6 +43,7 @@ from escrowmq.codec import (
     store_entries,
 )
 from escrowmq.codec.pending_bodies import HalfFilter, TransactionSelector
+from escrowmq.delivery import timer_snapshot
 from escrowmq.errors import CorruptRecord, RemoteProtocolError, UsageError
 from escrowmq.filter.grammar import compile_sql
 from escrowmq.filter.operands import FilterError
@@ -127,6 +128,7 @@ DECODERS: dict[str, tuple[Any, ...]] = {
         lambda data: op_records.decode_op(Message(topic="T", body=data, properties={"TAGS": "d"})),
     ),
     "pending snapshot": (pending_snapshot.decode,),
+    "timer snapshot": (timer_snapshot.decode,),
     "registration": (registration, RemoteProtocolError),
     "route": (routes.decode_route, RemoteProtocolError),
     "cluster": (routes.decode_cluster_info, RemoteProtocolError),

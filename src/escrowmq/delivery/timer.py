@@ -19,6 +19,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import LONG_MAX, TIMER_PRECISION_MAX_MS
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.codec.properties import parse_number
+from escrowmq.delivery import timer_snapshot
 from escrowmq.delivery.delay_progress import (
     BATCH_MAX,
     NEVER_MS,
@@ -28,7 +29,7 @@ from escrowmq.delivery.delay_progress import (
     PastDeliveries,
     PutMessage,
 )
-from escrowmq.delivery.delayed_messages import requested_delivery_ms, restore_message
+from escrowmq.delivery.delayed_messages import restore_message
 from escrowmq.delivery.timer_counts import WaitingCounts
 from escrowmq.delivery.timer_distributions import DelayDistributions, DueTimes
 from escrowmq.delivery.timer_file import (
@@ -44,6 +45,8 @@ from escrowmq.delivery.timer_file import (
     encode_both_parts,
     encode_head,
 )
+from escrowmq.delivery.timer_records import delivery_ms, has_nearer_copy, recall_key
+from escrowmq.delivery.timer_snapshot import ListedOffsets, SnapshotSaver
 from escrowmq.delivery.timer_unread import UNKNOWN_KEY, UnreadRecord, UnreadRecords
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
@@ -60,8 +63,6 @@ _ENTRIES_READ: Final = 64
 
 WHEEL: Final = "timerwheel"
 TIMER_LOG: Final = "timerlog"
-_ROLL_WINDOW_MS: Final = 172_800_000
-_ROLL_SLACK_MS: Final = 60_000
 _UNSEEN_MS: Final = 60_000
 """How long a stored record may wait for a sync before it becomes visible. A RocketMQ broker that
 takes over must allow for that."""
@@ -78,6 +79,9 @@ class TimerQueue:
         self._precision_ms = settings.timer_precision_ms
         self._heap: list[int] = []
         self._taken = self._loaded_end = 0
+        self._listed = ListedOffsets()
+        """The records before `taken` that a start has still to read."""
+        self._snapshots = SnapshotSaver()
         self._blocks: dict[int, int] = {}
         """The number of pending records in each block of queue offsets, in order."""
         self._recalls: set[tuple[str, str]] = set()
@@ -126,8 +130,17 @@ class TimerQueue:
             self._counter = head.counter
         self._border = self._before.border
         self._taken = min(max(self._before.oldest, start), end)
+        if ours is not None:
+            self._read_snapshot(end)
         self._loaded_end = end
         self._has_more = True
+
+    def _read_snapshot(self, end: int) -> None:
+        """Skip the records that a snapshot shows as delivered."""
+        snapshot = timer_snapshot.decode(self._store.disk.read(timer_snapshot.PATH))
+        if snapshot is not None and snapshot.shortens(self._before, self._taken, end):
+            self._listed.start(snapshot, self._taken)
+            self._taken = snapshot.taken
 
     def _oldest_pending(self, start: int) -> int | None:
         """Return the log offset of the first record that may be undelivered; None if there is
@@ -139,15 +152,21 @@ class TimerQueue:
     def oldest_needed_offset(self) -> int:
         """Return the log offset of the oldest undelivered record; retention must keep the log from
         there on."""
-        block = next(iter(self._blocks), None)
-        oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
         start, _ = self._store.bounds(Topic.TIMER, 0)
-        places = self._store.read_units(Topic.TIMER, 0, max(oldest, start), 1)
+        places = self._store.read_units(Topic.TIMER, 0, max(self._oldest, start), 1)
         return places[0][0] if places else self._store.end_offset
 
     @property
+    def _oldest(self) -> int:
+        """A queue offset before which no record is pending."""
+        block = next(iter(self._blocks), None)
+        oldest = self._listed.first if self._listed else self._taken
+        return oldest if block is None else min(block << _BLOCK_BITS, oldest)
+
+    @property
     def _is_rebuilt(self) -> bool:
-        return self._taken >= self._before.taken or not self._has_more
+        is_read = not self._listed and self._taken >= self._before.taken
+        return is_read or not self._has_more
 
     @property
     def pending_count(self) -> int:
@@ -168,7 +187,7 @@ class TimerQueue:
     def may_hold(self, topic: str) -> bool:
         """Whether messages of a topic wait here, or may be among records of an earlier process that
         are not read yet."""
-        is_read = self._taken >= self._loaded_end and not self._unread.count
+        is_read = self._taken >= self._loaded_end and not self._listed and not self._unread.count
         return self.counts.has(topic) or not is_read
 
     def forget_topic(self, topic: str) -> None:
@@ -238,22 +257,34 @@ class TimerQueue:
         store = self._store
         for _ in range(_TAKE_MAX // _ENTRIES_READ):
             start, end = store.bounds(Topic.TIMER, 0)
+            if self._listed:
+                run = self._listed.take_run(_ENTRIES_READ)
+                first = max(run.start, start)
+                entries = store.read_units(Topic.TIMER, 0, first, run.stop - first)
+                self._read_entries(first, entries, now_ms)
+                continue
             self._taken = max(self._taken, start)
             entries = store.read_units(Topic.TIMER, 0, self._taken, _ENTRIES_READ)
             if not entries or len(self._heap) >= PENDING_MAX:
                 self._has_more = False
                 return
-            for log_offset, size, _ in entries:
-                try:
-                    source = self.deliverer.read_record(log_offset, size)
-                except (OSError, StorageError) as error:
-                    self._unread.schedule_retry(self._taken, UNKNOWN_KEY, now_ms, error)
-                    self._count_in_block(self._taken)
-                else:
-                    if source is not None:
-                        self._try_to_schedule(source, self._taken, now_ms)
-                self._taken += 1
-        self._has_more = self._taken < end
+            self._read_entries(self._taken, entries, now_ms)
+            self._taken += len(entries)
+        self._has_more = bool(self._listed) or self._taken < end
+
+    def _read_entries(
+        self, queue_offset: int, entries: list[tuple[int, int, int]], now_ms: int
+    ) -> None:
+        """Read the records of these entries of the timer's queue, from an offset on."""
+        for number, (log_offset, size, _) in enumerate(entries, queue_offset):
+            try:
+                source = self.deliverer.read_record(log_offset, size)
+            except (OSError, StorageError) as error:
+                self._unread.schedule_retry(number, UNKNOWN_KEY, now_ms, error)
+                self._count_in_block(number)
+            else:
+                if source is not None:
+                    self._try_to_schedule(source, number, now_ms)
 
     def _retry_unread(self, unread: UnreadRecord, now_ms: int) -> None:
         """Retry a record that could not be read: make it due again, or, if its time is unknown,
@@ -283,13 +314,13 @@ class TimerQueue:
         if slot_ms is None:
             self.deliverer.skip_record(source.log_offset, "it has no delivery time")
             return
-        key = delivery_key(_delivery_ms(source, slot_ms), queue_offset)
+        key = delivery_key(delivery_ms(source, slot_ms), queue_offset)
         if queue_offset < self._before.taken:
             if key < self._before.border:  # delivered before this start
                 if self._peer_read_ms is not None:
                     self._past_deliveries.match_delivery(source)  # not to be matched with its twin
                 return
-            if self._has_nearer_copy(source, slot_ms):
+            if has_nearer_copy(source, slot_ms, self._peer_read_ms):
                 return
         recall = source.properties.get(Property.TIMER_DEL_UNIQKEY)
         if recall is None:
@@ -297,23 +328,12 @@ class TimerQueue:
             if queue_offset >= self._before.taken:
                 topic = source.properties.get(Property.REAL_TOPIC, "")
                 self.delays.count_delay(topic, max(0, slot_ms - source.born_ms) // 1000)
-        elif recall == _recall_key(source):
+        elif recall == recall_key(source):
             # Older releases accepted this property from clients, for messages of any topic.
             self.note_recall(recall, source.properties[Property.TIMER_OUT_MS])
         heapq.heappush(self._heap, key)
         self.due_times.add(key >> OFFSET_BITS)
         self._count_in_block(queue_offset)
-
-    def _has_nearer_copy(self, source: StoredMessage, slot_ms: int) -> bool:
-        """Whether RocketMQ has stored a copy of this record nearer to its time: its wheel holds two
-        days (TimerMessageStore.doEnqueue). The copy is in the topic too."""
-        if self._peer_read_ms is None:
-            return False
-        rest_ms = slot_ms - source.stored_ms - _ROLL_WINDOW_MS
-        if rest_ms < 0:
-            return False
-        window_ms = _ROLL_WINDOW_MS // 2 if rest_ms < _ROLL_WINDOW_MS // 3 else _ROLL_WINDOW_MS
-        return source.stored_ms + window_ms + _ROLL_SLACK_MS < self._peer_read_ms
 
     # -- delivering ------------------------------------------------------------------------------
 
@@ -359,7 +379,7 @@ class TimerQueue:
         if recall is not None:
             self._recalls.discard((recall, slot))
             return True
-        return bool(self._recalls) and (_recall_key(source), slot) in self._recalls
+        return bool(self._recalls) and (recall_key(source), slot) in self._recalls
 
     def _count_in_block(self, queue_offset: int) -> None:
         block = queue_offset >> _BLOCK_BITS
@@ -376,8 +396,6 @@ class TimerQueue:
     # -- progress --------------------------------------------------------------------------------
 
     def _current_progress(self, now_ms: int) -> TimerProgress:
-        block = next(iter(self._blocks), None)
-        oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
         read_ms = now_ms
         if self._heap:
             read_ms = min(read_ms, self._slot_before((self._heap[0] >> OFFSET_BITS) - 1))
@@ -386,7 +404,7 @@ class TimerQueue:
         if self._store.unseen_size:  # messages not visible yet may be late for their slot
             read_ms = min(read_ms, now_ms - _UNSEEN_MS)
         return TimerProgress(
-            self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms
+            self._taken, self._border, self._oldest, read_ms - read_ms % self._precision_ms
         )
 
     def _slot_before(self, wish_ms: int) -> int:
@@ -436,6 +454,27 @@ class TimerQueue:
         self._saved, self._saved_from = mark.state, mark.scan_from
         return self._encode(mark, now_ms)
 
+    def snapshot_to_save(self, now_ms: int) -> bytes | None:
+        """Return the content of the snapshot file, if one is due and durable."""
+        store, count = self._store, len(self._heap)
+        is_due = self._snapshots.is_due(
+            now_ms, pending_count=count, behind=self._taken - self._oldest
+        )
+        if is_due and self._is_progress_exact:
+            self._note_progress(now_ms)
+            self._snapshots.add(
+                self._encode_snapshot(self._taken, self._border),
+                now_ms,
+                pending_count=count,
+                log_end=store.end_offset,
+            )
+        return self._snapshots.take(store.irrevocable_offset)
+
+    def _encode_snapshot(self, taken: int, border: int) -> bytes:
+        offsets = [key & OFFSET_MASK for key in self._heap]
+        offsets += [unread.queue_offset for unread in self._unread.waiting]
+        return timer_snapshot.encode(taken, border, [each for each in offsets if each < taken])
+
     def _encode(self, mark: ProgressMark[TimerProgress], now_ms: int) -> bytes:
         self._counter += 1
         head = encode_head(mark.state, now_ms, self._counter)
@@ -444,9 +483,14 @@ class TimerQueue:
     def _remove_rocketmq_timer(self, now_ms: int) -> None:
         """Delete RocketMQ's wheel and timer log once all their records are read; otherwise a
         RocketMQ broker that returns would deliver them again. The progress is saved first."""
+        was_of_rocketmq, self._peer_read_ms = self._peer_read_ms is not None, None
         self._is_settled = True
-        self._peer_read_ms = None
         disk = self._store.disk
+        if was_of_rocketmq:
+            # It lists no record of which RocketMQ has stored a copy nearer to its time: a later
+            # start would deliver both.
+            snapshot = self._encode_snapshot(self._before.taken, self._before.border)
+            disk.replace(timer_snapshot.PATH, snapshot)
         names = disk.names(TIMER_LOG)
         if not names and disk.size(WHEEL) is None:
             return
@@ -455,24 +499,3 @@ class TimerQueue:
         for name in names:
             disk.remove(f"{TIMER_LOG}/{name}")
         disk.remove(WHEEL)
-
-
-def _delivery_ms(source: StoredMessage, slot_ms: int) -> int:
-    """Return the delivery time of a record to the millisecond, within its slot. A delay counts from
-    the store time, which is at most a little later than the time of sending. A recall gets the end
-    of its slot, so that it comes last.
-
-    The result depends on the record only, and every slot is treated as one of the longest. So saved
-    progress means the same after a change of the precision.
-    """
-    last_ms = slot_ms + TIMER_PRECISION_MAX_MS
-    if Property.TIMER_DEL_UNIQKEY in source.properties:
-        return last_ms
-    wish_ms = requested_delivery_ms(source.properties, source.stored_ms)
-    return last_ms if wish_ms is None else min(max(wish_ms, slot_ms + 1), last_ms)
-
-
-def _recall_key(message: StoredMessage) -> str:
-    """Return the identity by which a delayed message is recalled."""
-    properties = message.properties
-    return f"{properties.get(Property.REAL_TOPIC)}+{properties.get(Property.UNIQ_KEY)}"

@@ -13,6 +13,7 @@ _LOG_DEPENDENT_TABLES: Final = frozenset(
         "config/consumerOrderInfo.json",
         "config/transactionMetrics",
         "escrow/decisions",
+        "escrow/delayed",
     }
 )
 """Tables that record what was read or settled in the log: a copy must not get them before that part

@@ -24,7 +24,8 @@ from escrowmq.store.store_parts import StoreState
 _ALL: Final = 1 << 62
 
 DERIVED_FILES: Final = (
-    "escrow/pending", "escrow/decisions", "config/delayOffset.json", "config/timercheck",
+    "escrow/pending", "escrow/decisions", "escrow/delayed", "config/delayOffset.json",
+    "config/timercheck",
 )  # fmt: skip
 """Files that a start rebuilds from the log if they are missing. Each says up to which log offset it
 is complete. A cut removes them: once the log has grown again with other records, their content

@@ -9,7 +9,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_record
-from escrowmq.delivery import delay_queues, timer_file
+from escrowmq.delivery import delay_queues, timer_file, timer_snapshot
 from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.delayed_messages import DelayRules, delay_message
 from escrowmq.delivery.timer import TimerQueue
@@ -109,6 +109,7 @@ class Later:
 
     def save(self) -> None:
         for path, data in (
+            (timer_snapshot.PATH, self.timer.snapshot_to_save(self.now_ms)),
             (delay_queues.PATH, self.delays.content_to_save(self.now_ms)),
             (timer_file.PATH, self.timer.content_to_save(self.now_ms)),
         ):

@@ -313,7 +313,8 @@ def test_a_twin_of_what_the_peer_delivered_is_delivered_too() -> None:
     assert world.bodies() == [b"x", b"x"]
 
 
-def test_a_record_that_the_peer_has_rolled_is_delivered_once() -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_record_that_the_peer_has_rolled_is_delivered_once(*, restarts: bool) -> None:
     world = Later()
     day_ms = 86_400_000
     slot_ms = START_MS + 3 * day_ms - 1_000
@@ -330,7 +331,11 @@ def test_a_record_that_the_peer_has_rolled_is_delivered_once() -> None:
     world.store.put(copy, world.now_ms)
     world.now_ms += 120_000
     world.disk.replace(timer_file.PATH, peer_file(read_ms=world.now_ms, queue_offset=2))
+    world.disk.replace("timerwheel", b"\0" * 64)
     world.crash()
+    if restarts:
+        world.run(1_000)
+        world.restart()
     world.run(2 * day_ms)
     assert world.bodies() == [b"far"]
 

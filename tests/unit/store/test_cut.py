@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escrowmq.broker.figures.transaction_metrics_file import PATH as FIGURES
-from escrowmq.delivery import delay_queues, timer_file
+from escrowmq.delivery import delay_queues, timer_file, timer_snapshot
 from escrowmq.store.cut import DERIVED_FILES, FOLDERS_FROM_THE_LOG, cut_log, record_before
 from escrowmq.testing.disk import SimDisk
 from escrowmq.txn import check_counts, epoch_decision, pending_snapshot
@@ -15,6 +15,7 @@ def test_what_a_start_makes_from_the_log_does_not_survive_the_log() -> None:
     """Else it is believed once the log has grown again, with other records."""
     assert set(DERIVED_FILES) == {
         pending_snapshot.PATH, epoch_decision.PATH, delay_queues.PATH, timer_file.PATH,
+        timer_snapshot.PATH,
     }  # fmt: skip
     assert set(FOLDERS_FROM_THE_LOG) == {check_counts.FOLDER}
     disk = SimDisk()

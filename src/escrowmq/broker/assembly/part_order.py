@@ -63,7 +63,7 @@ from escrowmq.broker.upkeep.delay_part import DelayPart
 from escrowmq.broker.upkeep.offset_saver import HalfProgressSaver
 from escrowmq.broker.upkeep.table_saving import TableSaver
 from escrowmq.codec.changed_settings import ChangedSettings
-from escrowmq.delivery import delay_queues, timer_file
+from escrowmq.delivery import delay_queues, timer_file, timer_snapshot
 from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.txn.transaction_counters import TransactionMeter
@@ -326,6 +326,7 @@ class Assembly:
                 times,
                 lambda data, _: times.load(data),
                 is_in_log=True,
+                snapshot=(timer_snapshot.PATH, times.snapshot_to_save),
             ),
             self.pulls,
             self.pops,

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from escrowmq.delivery import delay_progress, timer_file
+from escrowmq.delivery import delay_progress, timer_file, timer_snapshot
 from tests.harness.exchange import Exchange
 
 BODIES = [b"0", b"1", b"2", b"3", b"4"]
@@ -69,3 +69,25 @@ def test_the_log_says_what_was_delivered_if_no_file_does(
     monkeypatch.setattr(delay_progress, "SCAN_SIZE_MAX", 0)
     assert after_restart_with(before, None, former=None) == 2 * BODIES
     assert "may be delivered a second time" in caplog.text
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_broker_saves_a_snapshot_of_what_waits(
+    monkeypatch: pytest.MonkeyPatch, *, is_clean: bool
+) -> None:
+    monkeypatch.setattr(timer_snapshot, "SNAPSHOT_MIN", 3)
+    exchange = Exchange()
+    caller = exchange.connect()
+    caller.send("U", b"far", TIMER_DELAY_SEC="3600")
+    for body in BODIES:
+        caller.send("U", body, TIMER_DELAY_SEC="1")
+    exchange.advance(60_000)
+    saved = timer_snapshot.decode(exchange.disk.read(timer_snapshot.PATH))
+    assert saved is not None
+    assert (saved.taken, list(saved.pending)) == (6, [0])
+    (exchange.reopen if is_clean else exchange.crash)()
+    exchange.advance(1_000)
+    assert exchange.core.broker.timer.pending_count == 1
+    assert exchange.core.broker.timer.next_read_offset == 6
+    exchange.advance(3_600_000)
+    assert exchange.connect().bodies("U") == [*BODIES, b"far"]
