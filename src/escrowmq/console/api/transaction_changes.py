@@ -115,10 +115,10 @@ async def check_matching(caller: Caller, wanted: SettleAll) -> Change:
         return await _preview_matching(
             caller, wanted, "asked", "Their producers would be asked at once."
         )
-    desk = caller.account_client
-    admin = await desk.open_admin()
+    client = caller.account_client
+    admin = await client.open_admin()
     asked = await admin.transactions.check(
-        reason=audit_reason(caller, wanted.reason), **wanted.matching_filter(desk.clock.now_ms())
+        reason=audit_reason(caller, wanted.reason), **wanted.matching_filter(client.clock.now_ms())
     )
     return Change(is_dry_run=False, said=f"{asked} asked about.", count=asked)
 
@@ -131,9 +131,9 @@ async def _settle_matching(caller: Caller, wanted: SettleAll, verdict: previews.
             f"This would {previews.DOES[verdict].partition(':')[0]} each. It cannot be taken back."
         )
         return await _preview_matching(caller, wanted, outcome, said)
-    desk = caller.account_client
-    admin = await desk.open_admin()
-    which = wanted.matching_filter(desk.clock.now_ms())
+    client = caller.account_client
+    admin = await client.open_admin()
+    which = wanted.matching_filter(client.clock.now_ms())
     total = (await admin.transactions.count(**which)).count
     if not total:
         return Change(is_dry_run=False, said="No transaction matches.", count=0)
@@ -145,7 +145,7 @@ async def _settle_matching(caller: Caller, wanted: SettleAll, verdict: previews.
         # first.
         listed: list[tuple[str, str]] = []
         async for item in admin.transactions.pending(**which):
-            if item.age_ms < wanted.ms_since_preview(desk.clock.now_ms()):
+            if item.age_ms < wanted.ms_since_preview(client.clock.now_ms()):
                 continue  # it began since, and has become old enough while others were listed
             listed.append((item.id or item.message_id, item.topic))
             if len(listed) == SETTLED_MAX:
@@ -161,7 +161,7 @@ async def _settle_matching(caller: Caller, wanted: SettleAll, verdict: previews.
             yield ""
 
     part = min(total, SETTLED_MAX)
-    job = desk.jobs.start_job(
+    job = client.jobs.start_job(
         f"{doing} transactions {wanted.describe()}", steps, who=caller.who.name, total=part
     )
     which_part = f"the first {part} of {total}" if part < total else f"{total}"
@@ -182,9 +182,9 @@ async def roll_back_matching(caller: Caller, wanted: SettleAll) -> Change:
 
 
 async def _preview_matching(caller: Caller, wanted: SettleAll, after: str, said: str) -> Change:
-    desk = caller.account_client
-    admin = await desk.open_admin()
-    as_of_ms = desk.clock.now_ms()
+    client = caller.account_client
+    admin = await client.open_admin()
+    as_of_ms = client.clock.now_ms()
     change = Change.dry_run_answer(
         await previews.preview_matching(
             admin, after, said, which=wanted.describe(), **wanted.matching_filter(as_of_ms)
