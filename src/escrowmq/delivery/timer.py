@@ -457,9 +457,8 @@ class TimerQueue:
     def snapshot_to_save(self, now_ms: int) -> bytes | None:
         """Return the content of the snapshot file, if one is due and durable."""
         store, count = self._store, len(self._heap)
-        is_due = self._snapshots.is_due(
-            now_ms, pending_count=count, behind=self._taken - self._oldest
-        )
+        behind = self._taken - self._oldest
+        is_due = self._snapshots.is_due(now_ms, pending_count=count, behind=behind)
         if is_due and self._is_progress_exact:
             self._note_progress(now_ms)
             self._snapshots.add(
