@@ -221,6 +221,9 @@ more."""
 QUEUE_LOCKS_MAX: Final = 1_000_000
 """Queues held by orderly consumers."""
 
+QUEUE_LOCKS_OF_ACCOUNT_MAX: Final = QUEUE_LOCKS_MAX // 4
+"""Queues held by orderly consumers of one account."""
+
 POPPED_TOPICS_MAX: Final = 100_000
 """Topics recently popped by groups, as shown to operators."""
 

@@ -38,7 +38,7 @@ from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader
 from escrowmq.delivery.clients import BROADCASTING, Channel, Clients, ConsumerGroup
 from escrowmq.delivery.existing_queues import ExistingQueues
 from escrowmq.delivery.groups import GroupTable
-from escrowmq.delivery.queue_locks import QueueLocks
+from escrowmq.delivery.queue_locks import LockOwner, QueueLocks
 from escrowmq.delivery.recent_pop_clients import RecentPopClients
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import UsageError
@@ -279,22 +279,30 @@ class HeartbeatHandlers(Part):
     # -- order -------------------------------------------------------------------------------
 
     def lock_queues(self, asked: IncomingRequest[None]) -> Reply:
-        """Lock queues for a client, except those that another client of its group holds, or that do
-        not exist. Answer with the locked queues."""
+        """Lock queues for a client, except those that another client of its group holds. Queues and
+        groups that do not exist have no locks. Answer with the locked queues."""
         body = decode_body(LockBody, asked.body)
-        locks = self._locks
-        is_short = max(len(body.consumer_group), len(body.client_id)) <= CLIENT_ID_SIZE_MAX
+        group, locks = body.consumer_group, self._locks
+        owner = LockOwner(body.client_id, asked.peer.counted_for)
         locked = [
             queue
             for queue in body.mq_set
-            if is_short
-            and len(queue.topic) <= TOPIC_SIZE_MAX_LONG
+            if len(queue.topic) <= TOPIC_SIZE_MAX_LONG
             and (queue.topic, queue.queue_id) in self._queues
-            and locks.lock(
-                body.consumer_group, body.client_id, queue.topic, queue.queue_id, asked.now_ms
-            )
+            and self._may_lock(group, owner, asked.now_ms)
+            and locks.lock(group, owner, queue.topic, queue.queue_id, asked.now_ms)
         ]
         return Answer(body=fastjson.encode({"lockOKMQSet": locked}))
+
+    def _may_lock(self, group: str, owner: LockOwner, now_ms: int) -> bool:
+        """Whether a client may lock queues for a group; the group is created like by a pull, which
+        may come later."""
+        if max(len(group), len(owner.client_id)) > CLIENT_ID_SIZE_MAX:
+            return False
+        return (
+            self._settings.places_as_rocketmq
+            or self._groups.get_or_create(group, now_ms) is not None
+        )
 
     def unlock_queues(self, asked: IncomingRequest[None]) -> Reply:
         """Unlock queues that a client holds."""

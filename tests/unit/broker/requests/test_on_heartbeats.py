@@ -296,6 +296,25 @@ def test_unlocked_queue_is_free_but_only_its_owner_unlocks_it() -> None:
     assert lock(second, 0) == [0]
 
 
+@pytest.mark.parametrize(("as_rocketmq", "locked"), [(False, []), (True, [0])])
+def test_a_group_that_may_not_exist_locks_nothing(*, as_rocketmq: bool, locked: list[int]) -> None:
+    """Otherwise a client could use up all locks with groups that it invents."""
+    exchange = Exchange(BrokerSettings(creates_groups=False, places_as_rocketmq=as_rocketmq))
+    exchange.create_topic("T")
+    client = exchange.connect()
+    assert lock(client, 0) == locked
+    exchange.core.broker.groups.put(GroupConfig(group_name="CG"), exchange.now_ms)
+    assert lock(client, 0) == [0]
+
+
+def test_a_group_is_created_by_its_first_lock() -> None:
+    """A consumer may lock a queue of a new broker before its next heartbeat there."""
+    exchange = Exchange()
+    exchange.create_topic("T")
+    assert lock(exchange.connect(), 0) == [0]
+    assert exchange.core.broker.groups.find("CG") is not None
+
+
 def test_only_queues_that_exist_are_locked() -> None:
     exchange = Exchange()
     exchange.create_topic("T", queues=2)

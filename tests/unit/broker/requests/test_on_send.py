@@ -9,6 +9,7 @@ from escrowmq.base.message import NOT_SENDABLE
 from escrowmq.codec.batch_body import encode_batch
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.properties import encode_properties
+from escrowmq.delivery.queue_locks import LockOwner
 from tests.harness.exchange import SMALL, START_MS, Caller, Exchange
 
 
@@ -290,7 +291,7 @@ def test_dead_letter_is_not_delayed() -> None:
 
 def test_group_that_holds_an_orderly_lock_sends_its_retries_to_the_dead_letters() -> None:
     exchange = Exchange()
-    exchange.core.broker.locks.lock("CG", "c", "T", 0, exchange.now_ms)
+    exchange.core.broker.locks.lock("CG", LockOwner("c"), "T", 0, exchange.now_ms)
     producer = exchange.connect()
     producer.send("%RETRY%CG", b"first")
     exchange.advance(60_001)
