@@ -8,8 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 import escrowmq
+from escrowmq.base.codes import Request
+from escrowmq.codec.fastjson import decode_fastjson
 from escrowmq.testing import Broker
 from tests.harness.console import Browser, before, until
+from tests.hostile.place import Line
 
 HOSTILE = b'</pre><script>alert(1)</script><img src=x onerror="alert(2)">\x1b[31m'
 
@@ -100,6 +103,26 @@ def test_a_hostile_body_is_shown_and_not_obeyed(broker: Broker, browser: Browser
     shown = browser.get(f"/messages/{sent.message_id}?topic=paid").words()
     assert "<script>alert(1)</script>" in shown
     assert "\\x1b[31m" in shown
+
+
+@pytest.mark.parametrize("born_ms", [1 << 62, -(1 << 62)])
+def test_a_message_that_names_an_impossible_time_is_shown(
+    broker: Broker, browser: Browser, born_ms: int
+) -> None:
+    half = {"TRAN_MSG": "true", "PGROUP": "orders", "UNIQ_KEY": "0" * 32}
+    fields = {"b": "paid", "a": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0",
+              "g": str(born_ms), "h": "0", "j": "0"}  # fmt: skip
+    with Line(broker.nameserver, None) as line:
+        table = decode_fastjson(line.ask(Request.GET_BROKER_CLUSTER_INFO).body)["brokerAddrTable"]
+    (known,) = table.values()
+    (address,) = known["brokerAddrs"].values()
+    with Line(address, None) as line:
+        for more in ({"UNIQ_KEY": "1" * 32}, half):
+            text = "".join(f"{name}\x01{value}\x02" for name, value in more.items())
+            assert line.ask(Request.SEND_MESSAGE_V2, fields | {"i": text}, b"body").code == 0
+    for path in ("/messages/" + "1" * 32, "/transactions/" + "0" * 32):
+        page = browser.get(f"{path}?topic=paid")
+        assert page.status == 200, page.words()
 
 
 def test_a_binary_body_of_four_megabytes_is_cut_and_told_whole_when_asked_for(

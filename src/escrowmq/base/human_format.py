@@ -10,10 +10,17 @@ _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _STEP: Final = 1024
 
 
+LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999."""
+
+
 def format_moment(ms: int) -> str:
-    """Format a time since the epoch; a dash if there is none."""
+    """Format a time since the epoch; a dash if there is none. A time after the year 9999, which any
+    sender of a message may choose, stays a number."""
     if ms <= 0:
         return "-"
+    if ms > LAST_MS:
+        return f"{ms} ms"
     found = datetime.fromtimestamp(ms / _MS, UTC)
     return f"{found:%Y-%m-%dT%H:%M:%S}.{ms % _MS:03d}Z"
 

@@ -7,7 +7,12 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
 
-from escrowmq.base.human_format import format_byte_count, format_moment, format_span
+from escrowmq.base.human_format import (
+    LAST_MS,
+    format_byte_count,
+    format_moment,
+    format_span,
+)
 from escrowmq.base.printable import printable
 from escrowmq.console.charts import short_number
 
@@ -45,7 +50,7 @@ def format_time(ms: int | None) -> str:
 
 def format_machine_time(ms: int) -> str:
     """Format a time for `<time datetime>`."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat()
+    return datetime.fromtimestamp(min(ms, LAST_MS) / 1000, UTC).isoformat()
 
 
 def format_duration(ms: int | None) -> str:

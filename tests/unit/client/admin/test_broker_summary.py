@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from escrowmq.base.codes import Request
-from escrowmq.base.human_format import format_byte_count
+from escrowmq.base.human_format import format_byte_count, format_moment
 from escrowmq.client.admin.broker_summary import summarize_metrics
 from tests.harness.exchange import START_MS, Exchange
 
@@ -50,3 +50,10 @@ def test_sizes_have_units() -> None:
     assert [format_byte_count(count) for count in (0, 1023, 1024, 5 << 30)] == [
         "0 bytes", "1023 bytes", "1.0 KiB", "5.0 GiB",
     ]  # fmt: skip
+
+
+def test_a_time_that_no_calendar_has_is_a_number() -> None:
+    """Senders choose when their messages were born."""
+    assert format_moment(1 << 62) == "4611686018427387904 ms"
+    assert format_moment(253_402_300_799_999) == "9999-12-31T23:59:59.999Z"
+    assert format_moment(-1) == "-"
