@@ -40,7 +40,7 @@ CHECKS_SENT_MAX: Final = 50
 """The most checks that are sent in one turn: this takes some 4 ms, during which no END is
 served."""
 
-_FAILURES_MAX: Final = 50
+FAILURES_MAX: Final = 50
 """The most halves of one turn that the disk may fail to read: each can take milliseconds."""
 
 UNPARKED_MAX: Final = 5_000
@@ -260,7 +260,7 @@ class CheckScheduler:
                 self._mute_until_ms[under_way.peer] = now_ms + self._settings.mute_ms
 
     def _is_turn_over(self, asks: list[CheckToSend]) -> bool:
-        return len(asks) >= CHECKS_SENT_MAX or self._failures_count >= _FAILURES_MAX
+        return len(asks) >= CHECKS_SENT_MAX or self._failures_count >= FAILURES_MAX
 
     def _handle_group(self, group: str, now_ms: int, asks: list[CheckToSend]) -> None:
         """Handle due halves of one group, up to the number of checks that may be in flight."""

@@ -206,7 +206,7 @@ class Transactions:
         keyring = self.keyring
         if not keyring.is_rotation_due(now_ms):
             return
-        if keyring.has_key and now_ms < self._renewal_again_ms:
+        if now_ms < self._renewal_again_ms:
             return
         try:
             self.renew_key(now_ms)

@@ -105,14 +105,15 @@ def test_a_round_ends_when_nothing_can_be_stored(carried: Carried) -> None:
 
 
 def test_postponed_check_points_are_stored_again_in_their_place(carried: Carried) -> None:
-    point = carried.pop(span_ms=1_000)
-    assert carried.popped.next_due(1_000) is point
-    carried.popped.postpone(point, 1_000)
+    first, second = (carried.pop(span_ms=1_000) for _ in range(2))
+    for point in (first, second):
+        assert carried.popped.next_due(1_000 + point.pop_ms) is point
+        carried.popped.postpone(point, 1_000)
     carried.end = CARRY_MIN
-    assert carried.round() == 1
+    assert carried.round() == 2
     assert carried.popped.oldest_records() == {0: CARRY_MIN}
     assert carried.popped.next_due(1_999) is None
-    assert carried.popped.next_due(2_000) is point
+    assert carried.popped.next_due(2_000) is first
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

@@ -38,6 +38,21 @@ def test_check_points_are_due_in_the_order_of_their_time() -> None:
     assert (popped.count, popped.wake_at_ms()) == (0, NEVER_MS)
 
 
+def test_one_from_before_the_clock_was_set_back_is_due_at_its_own_time() -> None:
+    popped = CheckPoints()
+    for offset, pop_ms in enumerate([100_000, 50_000]):
+        popped.add(
+            handle(offset, pop_ms), [offset], invisible_ms=1_000, revive_offset=offset, grace_ms=0
+        )
+    assert popped.wake_at_ms() == 51_000
+    point = popped.next_due(51_000)
+    assert point is not None
+    assert point.start_offset == 1
+    popped.acknowledge_all(point)
+    assert popped.next_due(100_999) is None
+    assert popped.next_due(101_000) is not None
+
+
 def test_acks_in_any_order_with_holes_between_the_messages() -> None:
     popped = CheckPoints()
     point = popped.add(

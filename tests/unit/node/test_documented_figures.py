@@ -39,7 +39,8 @@ def test_every_figure_that_docs_name_is_exported() -> None:
     brokers = [one.broker for one in group.hosts.values() if one.broker is not None]
     members = [each for one in brokers for each in one.core.measure(one.now_ms)]
     found = exported([*master, *slave, *members, *names.measure(), *spans])
-    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md")))
+    pages = [path for path in sorted(DOCS.glob("*.md")) if path.name != "changes.md"]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in pages)
     told = set(re.findall(r"`((?:escrowmq|rocketmq)_[a-z_]*[a-z])[`{]", text))
     assert len(told) > 10
     assert told - NO_FIGURES - TABLES <= found | OF_THE_PORT

@@ -6,7 +6,7 @@ import pytest
 
 from escrowmq.base.message import StoredMessage, Topic
 from escrowmq.errors import StorageError
-from escrowmq.txn.check_schedule import RETRY_MS
+from escrowmq.txn.check_schedule import FAILURES_MAX, RETRY_MS
 from escrowmq.txn.decisions import LastDecision, StreamQuery
 from escrowmq.txn.epoch_decision import EpochDecider
 from escrowmq.txn.state import Verdict
@@ -93,6 +93,21 @@ def test_unreadable_halves_of_a_group_let_those_of_others_and_its_own_be_checked
     for _ in range(4):
         asked += [ask.half.body for ask in ground.due(RETRY_MS)]
     assert sorted(asked) == [b"its own", b"of another"]
+
+
+def test_one_turn_reads_so_many_halves_in_vain_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    ground = ground_of(A)
+    for number in range(2 * FAILURES_MAX):
+        ground.engine.halves.recent.remove(ground.prepare(b"%d" % number).queue_offset)
+    read: list[int] = []
+
+    def fails(log_offset: int) -> None:
+        read.append(log_offset)
+        raise OSError("Input/output error")
+
+    monkeypatch.setattr(ground.store, "read", fails)
+    ground.due(FIRST_MS)
+    assert len(read) == FAILURES_MAX
 
 
 def test_half_that_is_ended_while_it_waits_for_its_turn_is_passed_over(

@@ -10,7 +10,7 @@ from escrowmq.txn.resume import TransactionResumer
 from escrowmq.txn.state import State, Verdict
 from tests.harness.exchange import SMALL
 
-from .ground import Ground
+from .ground import HOST, Ground
 
 COMMIT, ROLLBACK, UNKNOWN = Verdict.COMMIT, Verdict.ROLLBACK, Verdict.UNKNOWN
 
@@ -147,6 +147,14 @@ def test_a_commit_that_was_stored_in_part_is_completed_by_its_repetition(ground:
     ground.store.puts_left = None
     assert ground.end(halves[2], COMMIT, count=3).answer is EndResult.DONE
     assert ground.finals() == [b"0", b"1", b"2"]
+
+
+def test_a_half_may_have_the_largest_body_that_a_sender_may_send() -> None:
+    ground = Ground(store_settings=msgspec.structs.replace(SMALL, body_size_max=100))
+    ground.prepare(bytes(100))
+    too_large = Message(topic="T", body=bytes(101), store_host=HOST, born_host=HOST)
+    put = ground.engine.prepare(too_large, ground.now_ms, origin="")
+    assert put.status is PutStatus.MESSAGE_ILLEGAL
 
 
 def discarded(ground: Ground, *bodies: bytes, transaction: str) -> list[StoredMessage]:

@@ -216,6 +216,32 @@ def test_offsets_that_an_operator_has_set_survive_a_kill(
     assert query(exchange.connect()) == (0, "2"), "later commits count"
 
 
+def test_a_reset_to_the_end_survives_a_kill(exchange: Exchange, client: Caller) -> None:
+    for _ in range(3):
+        client.send("T")
+    commit(client, 1)
+    exchange.advance(7_000)
+    assert told(reset(client, -1)) == {0: 3, 1: 0}
+    exchange.crash()
+    assert query(exchange.connect()) == (0, "3")
+
+
+def test_a_reset_does_not_come_back_after_its_topic_was_deleted(
+    exchange: Exchange, client: Caller
+) -> None:
+    for _ in range(3):
+        client.send("T")
+    commit(client, 1)
+    exchange.advance(7_000)
+    reset(client, -1)
+    assert client.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
+    exchange.create_topic("T", 2)
+    for _ in range(5):
+        client.send("T")
+    exchange.crash()
+    assert query(exchange.connect()) != (0, "3")
+
+
 def test_reset_with_sync_flush_is_answered_when_it_is_durable() -> None:
     exchange = Exchange(store_settings=msgspec.structs.replace(SMALL, is_sync_flush=True))
     exchange.create_topic("T")
