@@ -132,6 +132,9 @@ exceed it."""
 POP_MESSAGES_MAX: Final = 32
 """Messages of one pop; RocketMQ refuses requests for more."""
 
+ATTEMPT_ID_SIZE_MAX: Final = 255
+"""Characters of the id of an orderly pop, which is kept with the queue's batch. Clients use 36."""
+
 CHECK_POINTS_MAX: Final = 2_000_000
 """Unacknowledged pops; beyond that, nothing more is popped."""
 

@@ -12,7 +12,11 @@ from typing import Final
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.base.fixed_limits import POP_MESSAGES_MAX, RELEASED_AT_ONCE_MAX
+from escrowmq.base.fixed_limits import (
+    ATTEMPT_ID_SIZE_MAX,
+    POP_MESSAGES_MAX,
+    RELEASED_AT_ONCE_MAX,
+)
 from escrowmq.broker.answers.answer_delivery import AnswerSender
 from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.reads.message_selection import EVERYTHING, TAG, SelectorCache, subscription_of
@@ -165,6 +169,10 @@ class PopHandlers:
             return refusal
         if header.max_msg_nums > POP_MESSAGES_MAX:
             remark = f"{front}'s num is greater than {POP_MESSAGES_MAX}"
+            return Refusal(Response.INVALID_PARAMETER, remark)
+        size = len(header.attempt_id or "")
+        if size > ATTEMPT_ID_SIZE_MAX:
+            remark = f"{front}'s attemptId has {size} characters, {ATTEMPT_ID_SIZE_MAX} are allowed"
             return Refusal(Response.INVALID_PARAMETER, remark)
         if not settings.has_timer:
             remark = f"{front} is forbidden because timerWheelEnable is false"
