@@ -181,6 +181,10 @@ CONNECTION_GROUPS_MAX: Final = 4096
 CONNECTION_SUBSCRIPTIONS_MAX: Final = 4096
 """Topics that one connection may subscribe to, all its groups together."""
 
+CONNECTION_SUBSCRIPTIONS_SIZE_MAX: Final = 4_194_304
+"""Bytes of memory of the subscriptions of one connection, all its groups together. 4096 without
+tags take a quarter of that."""
+
 SUBSCRIPTION_SIZE_MAX: Final = 16_384
 """Characters of one subscription: its topic, its expression and its tags."""
 
@@ -229,6 +233,9 @@ QUEUE_LOCKS_OF_ACCOUNT_MAX: Final = QUEUE_LOCKS_MAX // 4
 
 POPPED_TOPICS_MAX: Final = 100_000
 """Topics recently popped by groups, as shown to operators."""
+
+POPPED_SIZE_MAX: Final = 67_108_864
+"""Bytes of memory of the subscriptions of groups that popped recently, as shown to operators."""
 
 POPPERS_MAX: Final = 100_000
 """Connections that popped recently, counted once per group, as shown to operators."""

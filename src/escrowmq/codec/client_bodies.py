@@ -12,6 +12,10 @@ from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import QueueId, decode_queue_map
 from escrowmq.errors import RemoteProtocolError, UsageError
 
+_SIZE = 200
+_TAG_SIZE = 60
+_CODE_SIZE = 40
+
 
 class SubscriptionBody(msgspec.Struct, rename="camel", kw_only=True):
     """A consumer's subscription to one topic. The fields are in RocketMQ's order."""
@@ -23,6 +27,12 @@ class SubscriptionBody(msgspec.Struct, rename="camel", kw_only=True):
     sub_version: int = 0
     tags_set: list[str] = []
     topic: str = ""
+
+    @property
+    def memory_size(self) -> int:
+        """About how many bytes of memory it takes: a short tag takes as much as 60 letters."""
+        letters = len(self.topic) + len(self.sub_string or "") + sum(map(len, self.tags_set))
+        return _SIZE + letters + _TAG_SIZE * len(self.tags_set) + _CODE_SIZE * len(self.code_set)
 
 
 class ProducerBody(msgspec.Struct, rename="camel"):

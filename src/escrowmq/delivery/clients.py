@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -11,11 +12,14 @@ import msgspec
 from escrowmq.base.fixed_limits import (
     CONNECTION_GROUPS_MAX,
     CONNECTION_SUBSCRIPTIONS_MAX,
+    CONNECTION_SUBSCRIPTIONS_SIZE_MAX,
     MEMBERSHIPS_MAX,
     PUBLISHED_TOPICS_MAX,
 )
 from escrowmq.codec.client_bodies import SubscriptionBody as Subscription
 from escrowmq.errors import UsageError
+
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 BROADCASTING: Final = "BROADCASTING"
 CLUSTERING: Final = "CLUSTERING"
@@ -70,13 +74,15 @@ class ConsumerGroup:
 class ConnectionGroups:
     """The groups in which one connection is a member."""
 
-    __slots__ = ("account", "consumers", "producers")
+    __slots__ = ("account", "consumers", "producers", "sizes")
 
     def __init__(self, account: str) -> None:
         self.account = account
         self.producers: set[str] = set()
         self.consumers: dict[str, int] = {}
         """The number of subscribed topics of each group."""
+        self.sizes: dict[str, int] = {}
+        """The memory that the subscriptions of each group take, in bytes."""
 
     @property
     def groups_count(self) -> int:
@@ -102,10 +108,12 @@ class Clients:
         *,
         producers: set[str],
         consumers: Mapping[str, int],
+        sizes: Mapping[str, int] = _NONE,
         account: str = "",
     ) -> None:
         """Check that a connection may join these groups too; `consumers`: the number of topics of
-        each group. Raises UsageError with the exceeded limit."""
+        each group; `sizes`: the memory that these take. Raises UsageError with the exceeded
+        limit."""
         member = self._members.get(peer) or ConnectionGroups(account)
         known = member.groups_count
         count = len(member.producers | producers) + len(member.consumers.keys() | consumers.keys())
@@ -120,6 +128,13 @@ class Clients:
                 f"heartbeat: {topics} subscriptions on one connection; "
                 f"{CONNECTION_SUBSCRIPTIONS_MAX} are allowed; distribute them over several "
                 "clients"
+            )
+        size = sum({**member.sizes, **sizes}.values())
+        if size > CONNECTION_SUBSCRIPTIONS_SIZE_MAX:
+            raise UsageError(
+                f"heartbeat: subscriptions that take {size} bytes on one connection; "
+                f"{CONNECTION_SUBSCRIPTIONS_SIZE_MAX} are allowed; select by fewer tags, or "
+                "distribute them over several clients"
             )
         if count > known and self._count + count - known > self._count_max:
             raise UsageError(
@@ -193,7 +208,9 @@ class Clients:
         if is_changed:
             self._count_group(channel).consumers[name] = 0
         if subscriptions:
-            self._members[channel.peer].consumers[name] = len(subscriptions)
+            member = self._members[channel.peer]
+            member.consumers[name] = len(subscriptions)
+            member.sizes[name] = sum(one.memory_size for one in subscriptions)
             is_changed = group.subscribe(subscriptions) or is_changed
         return group, is_changed
 
@@ -204,7 +221,9 @@ class Clients:
             return None
         if not group.channels:
             del self.consumers[name]
-        del self._members[peer].consumers[name]
+        member = self._members[peer]
+        del member.consumers[name]
+        member.sizes.pop(name, None)
         self._uncount_group(peer)
         return group
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from escrowmq.base.fixed_limits import POPPED_TOPICS_MAX, POPPERS_MAX
+from escrowmq.base.fixed_limits import POPPED_SIZE_MAX, POPPED_TOPICS_MAX, POPPERS_MAX
 from escrowmq.codec.client_bodies import SubscriptionBody as Subscription
 from escrowmq.delivery.clients import CLUSTERING, Channel, ConsumerGroup
 
@@ -23,13 +23,18 @@ class RecentPopClients:
     limits are not recorded."""
 
     def __init__(
-        self, *, topics_max: int = POPPED_TOPICS_MAX, channels_max: int = POPPERS_MAX
+        self,
+        *,
+        topics_max: int = POPPED_TOPICS_MAX,
+        size_max: int = POPPED_SIZE_MAX,
+        channels_max: int = POPPERS_MAX,
     ) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self._by_peer: dict[int, set[str]] = {}
         self._topics_max = topics_max
+        self._size_max = size_max
         self._channels_max = channels_max
-        self._topics_count = 0
+        self._topics_count = self._size = 0
         self._channels_count = 0
 
     def find(self, group: str) -> ConsumerGroup | None:
@@ -64,10 +69,16 @@ class RecentPopClients:
             group.consume_type = POP
             group.message_model = CLUSTERING
         for subscription in subscriptions:
-            if subscription.topic not in group.subscriptions:
-                if self._topics_count >= self._topics_max:
-                    continue
-                self._topics_count += 1
+            known = group.subscriptions.get(subscription.topic)
+            size = self._size + subscription.memory_size
+            if known is not None:
+                size -= known.memory_size
+            elif self._topics_count >= self._topics_max:
+                continue
+            if size > max(self._size, self._size_max):
+                continue
+            self._topics_count += known is None
+            self._size = size
             group.subscriptions[subscription.topic] = subscription
         if group.subscriptions:
             self._groups[name] = group
@@ -99,7 +110,8 @@ class RecentPopClients:
                 if subscription.sub_version < now_ms - TOPIC_IDLE_MS:
                     del group.subscriptions[topic]
                     self._topics_count -= 1
-                    assert self._topics_count >= 0, self._topics_count
+                    self._size -= subscription.memory_size
+                    assert self._topics_count >= 0 <= self._size, (self._topics_count, self._size)
             if not group.subscriptions:
                 for peer in list(group.channels):
                     self._drop_channel(group, peer)

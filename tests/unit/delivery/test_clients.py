@@ -3,7 +3,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from escrowmq.base.fixed_limits import CONNECTION_GROUPS_MAX, CONNECTION_SUBSCRIPTIONS_MAX
+from escrowmq.base.fixed_limits import (
+    CONNECTION_GROUPS_MAX,
+    CONNECTION_SUBSCRIPTIONS_MAX,
+    CONNECTION_SUBSCRIPTIONS_SIZE_MAX,
+)
 from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.errors import UsageError
@@ -40,6 +44,23 @@ def test_subscriptions_of_one_connection_are_bounded() -> None:
     with pytest.raises(UsageError, match=f"{CONNECTION_SUBSCRIPTIONS_MAX} are allowed"):
         clients.check_limits(1, producers=set(), consumers={"D": 1})
     clients.check_limits(1, producers=set(), consumers={"C": 10, "D": 1})
+
+
+def test_memory_of_a_connections_subscriptions_is_bounded() -> None:
+    tags = [f"{number:04}" for number in range(3_000)]
+    (large,) = subscriptions("T")
+    large.tags_set, large.code_set = tags, list(range(3_000))
+    clients, size = Clients(), large.memory_size
+    assert size > 100 * 3_000, "a tag and its code take much more than their letters"
+    count = CONNECTION_SUBSCRIPTIONS_SIZE_MAX // size
+    clients.add_consumer("C", channel(1), [large] * count)
+    clients.check_limits(1, producers=set(), consumers={}, sizes={"C": count * size})
+    with pytest.raises(UsageError, match=f"{CONNECTION_SUBSCRIPTIONS_SIZE_MAX} are allowed"):
+        clients.check_limits(1, producers=set(), consumers={}, sizes={"D": size})
+    clients.check_limits(1, producers=set(), consumers={}, sizes={"C": 0, "D": size})
+    clients.check_limits(2, producers=set(), consumers={}, sizes={"D": size})
+    clients.remove_consumer("C", 1)
+    clients.check_limits(1, producers=set(), consumers={}, sizes={"D": size})
 
 
 def test_memberships_of_all_connections_are_bounded() -> None:

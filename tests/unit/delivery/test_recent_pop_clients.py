@@ -71,6 +71,25 @@ def test_what_finds_no_room_is_not_noted() -> None:
     assert members(poppers, "H") == ([2], ["V", "W"])
 
 
+def test_what_takes_too_much_memory_is_not_noted() -> None:
+    """An expression of many short tags takes a lot more than its letters."""
+
+    def tagged(topic: str, count: int) -> SubscriptionBody:
+        tags = [f"{n:02}" for n in range(count)]
+        return SubscriptionBody(topic=topic, sub_string="||".join(tags), tags_set=tags)
+
+    poppers = RecentPopClients(size_max=10_000)
+    poppers.note_pop("G", channel(1), [tagged("T", 60), tagged("U", 60), tagged("V", 60)])
+    assert members(poppers, "G") == ([1], ["T", "U"])
+    poppers.note_pop("H", channel(1), [tagged("T", 60)])
+    assert members(poppers, "H") is None
+    poppers.note_pop("G", channel(1), [tagged("T", 1), tagged("V", 60)])
+    assert members(poppers, "G") == ([1], ["T", "U", "V"]), "the first one takes less now"
+    poppers.forget_idle(TOPIC_IDLE_MS + 1, channel_idle_ms=IDLE_MS)
+    poppers.note_pop("H", channel(1), [tagged("T", 60), tagged("U", 60)])
+    assert members(poppers, "H") == ([1], ["T", "U"])
+
+
 def test_what_was_noted_a_moment_ago_is_fresh() -> None:
     poppers = RecentPopClients()
     assert not poppers.was_just_noted("G", 1, "T", "*", 0)

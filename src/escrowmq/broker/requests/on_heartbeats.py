@@ -141,10 +141,12 @@ class HeartbeatHandlers(Part):
             if fault:
                 raise UsageError(f"heartbeat: {fault}")
         consumers: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         sql_size = 0
         for consumer in body.consumers or ():
             subscriptions = consumer.subscription_data_set or ()
             consumers[consumer.group_name] = len(subscriptions)
+            sizes[consumer.group_name] = sum(one.memory_size for one in subscriptions)
             for subscription in subscriptions:
                 _check_subscription_size(subscription)
                 if not is_tag_expression(subscription.expression_type):
@@ -155,7 +157,11 @@ class HeartbeatHandlers(Part):
                 f"{HEARTBEAT_SQL_SIZE_MAX} are allowed"
             )
         self._clients.check_limits(
-            peer.id, producers=producers, consumers=consumers, account=peer.counted_for
+            peer.id,
+            producers=producers,
+            consumers=consumers,
+            sizes=sizes,
+            account=peer.counted_for,
         )
 
     def _register_consumer(

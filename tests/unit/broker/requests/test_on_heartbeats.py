@@ -405,6 +405,25 @@ def test_group_beyond_those_that_are_created_by_themselves_is_refused() -> None:
     assert client.heartbeat(consumer="B", topics={"T": "*"}).code == 0
 
 
+def test_subscriptions_that_take_much_memory_are_refused_whole() -> None:
+    client = Exchange().connect()
+    tags = [f"{number:02}" for number in range(100)] * 40
+    topics = {f"T{number}": "||".join(tags) for number in range(20)}
+    one = {
+        "subString": "*", "subVersion": 1, "expressionType": "TAG", "tagsSet": tags,
+        "codeSet": list(range(4_000)), "classFilterMode": False,
+    }  # fmt: skip
+    consumer = {
+        "groupName": "CG", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+        "subscriptionDataSet": [{"topic": topic, **one} for topic in topics],
+    }  # fmt: skip
+    body = {"clientID": "c1", "consumerDataSet": [consumer]}
+    reply = client.ask(Request.HEART_BEAT, body=json.dumps(body).encode())
+    assert reply.code == 1
+    assert "bytes on one connection; 4194304 are allowed" in (reply.remark or "")
+    assert members(client) == []
+
+
 def test_overlong_names_are_given_no_locks() -> None:
     client = Exchange().connect()
     for group, topic in (("x" * 2000, "T"), ("CG", "x" * 2000)):
