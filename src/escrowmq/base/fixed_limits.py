@@ -260,6 +260,9 @@ ACL_FILES_MAX: Final = 256
 ACL_FOLDERS_DEPTH_MAX: Final = 8
 """Depth of folders searched for files of accounts."""
 
+REASON_SIZE_MAX: Final = 1_000
+"""Characters of an operator's reason, which is stored with the end of a transaction."""
+
 EPOCH_QUERIES_MAX: Final = 10_000
 """Queries of one producer group whose last decision is remembered."""
 

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from escrowmq.base.fixed_limits import REASON_SIZE_MAX
 from escrowmq.base.message import Message, Property, Topic
 from escrowmq.base.own_properties import ENDED, ENDED_BY, MORE, OUTCOMES
+from escrowmq.base.printable import printable
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.properties import encode_properties
 from escrowmq.txn.bundle import DIGEST_SIZE
@@ -35,6 +37,7 @@ _PLAIN: Final = encode_properties({Property.WAIT: "true", Property.TAGS: TAG_DON
 _PLAIN_OF_ONE: Final = {state: _PLAIN % letter.encode() for state, letter in LETTERS.items()}
 _DIGITS_MAX: Final = 19
 _ENDED_SIZE: Final = 1 + DIGEST_SIZE
+_WHO_SIZE_MAX: Final = 2 * REASON_SIZE_MAX
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -68,7 +71,8 @@ def encode_op(
     if bundles:
         properties[ENDED] = "".join([letter + digest for digest, letter in bundles.items()])
     if who:
-        properties[ENDED_BY] = who
+        # An op record that did not fit would keep all later ones from being stored.
+        properties[ENDED_BY] = printable(who)[:_WHO_SIZE_MAX]
     if not is_last:
         properties[MORE] = "true"
     return Message(

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
 from escrowmq.base.message import Message, Topic
 from escrowmq.base.own_properties import ENDED_BY
-from escrowmq.codec.properties import encode_properties
+from escrowmq.codec.properties import decode_properties, encode_properties
 from escrowmq.txn.bundle import BundleId
 from escrowmq.txn.op_records import STATES, bundles_ended_in, decode_op, encode_op, encode_plain_op
 
@@ -33,6 +34,17 @@ def test_op_record_says_who_ended_its_halves_unless_it_was_a_producer(who: str) 
     op = encode_op([(1, "c")], host=bytes(8), now_ms=5, who=who)
     assert op.properties.get(ENDED_BY, "") == who
     assert (ENDED_BY in op.properties) == bool(who)
+
+
+@pytest.mark.parametrize("who", ["x" * 40_000, "\u20ac" * 40_000, "a\x02escrowOutcomes\x01r\x02"])
+def test_a_reason_neither_fills_an_op_record_nor_adds_properties(who: str) -> None:
+    """If it could not be stored, no later op record would be."""
+    bundles = {f"{number:016}": "c" for number in range(400)}
+    done = [(number, "c") for number in range(400)]
+    op = encode_op(done, host=bytes(8), now_ms=5, who=who, bundles=bundles)
+    encoded = encode_properties(op.properties)
+    assert len(encoded) < PROPERTIES_SIZE_MAX
+    assert decode_properties(encoded)["escrowOutcomes"] == "c" * 400
 
 
 @given(st.dictionaries(st.builds(BundleId, *[st.text()] * 3), st.sampled_from("crx"), max_size=40))

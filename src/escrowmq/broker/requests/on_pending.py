@@ -13,6 +13,7 @@ import msgspec
 from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
+from escrowmq.base.fixed_limits import REASON_SIZE_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.access import audit_log
 from escrowmq.broker.access.audit_log import DenialLog
@@ -193,7 +194,7 @@ class PendingHandlers:
     @_operators_only
     def show_transaction(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with everything that is known of one transaction."""
-        found = self._named_halves(read_own_body(asked.command, TransactionSelector), asked.now_ms)
+        found = self._named_halves(_read_selector(asked), asked.now_ms)
         items = [self._showing.item_with_events(half, asked.now_ms) for half in found]
         return _json_answer(PendingPage(items=items))
 
@@ -221,7 +222,7 @@ class PendingHandlers:
     @_operators_only
     def settle_transaction(self, asked: IncomingRequest[None]) -> Reply:
         """Commit or roll back a transaction on behalf of its producer."""
-        which = read_own_body(asked.command, TransactionSelector)
+        which = _read_selector(asked)
         if which.verdict is None:
             raise UsageError("give the verdict: commit or rollback")
         halves = self._named_halves(which, asked.now_ms)
@@ -243,7 +244,7 @@ class PendingHandlers:
     @_operators_only
     def send_checks(self, asked: IncomingRequest[None]) -> Reply:
         """Send checks of the named or matching halves to their producers now."""
-        which = read_own_body(asked.command, TransactionSelector)
+        which = _read_selector(asked)
         if which.id or which.message_id:
             offsets = [half.queue_offset for half in self._named_halves(which, asked.now_ms)]
             offsets = [offset for offset in offsets if offset in self._engine.halves.pending]
@@ -286,7 +287,7 @@ class PendingHandlers:
     @_operators_only
     def resume_discarded(self, asked: IncomingRequest[None]) -> Reply:
         """Resume the checks of discarded transactions."""
-        which = read_own_body(asked.command, TransactionSelector)
+        which = _read_selector(asked)
         done = ChangeResult()
         if which.offset_id is not None:
             source = self._store.read(parse_offset_id(which.offset_id)[1])
@@ -314,13 +315,23 @@ class PendingHandlers:
     @_operators_only
     def rotate_key(self, asked: IncomingRequest[None]) -> Reply:
         """Create a new key for signing transaction ids."""
-        reason = read_own_body(asked.command, TransactionSelector).reason
+        reason = _read_selector(asked).reason
         done = ChangeResult(key=self._transactions.renew_key(asked.now_ms))
         self._write_audit_line(asked, f"rotation to key {done.key}", reason)
         return _json_answer(done)
 
     def _write_audit_line(self, asked: IncomingRequest[None], what: str, reason: str) -> None:
         audit_log.write_line("operation", asked, what=what, reason=reason)
+
+
+def _read_selector(asked: IncomingRequest[None]) -> TransactionSelector:
+    """Return the body of a request. Raises UsageError if its reason is too long to be stored."""
+    which = read_own_body(asked.command, TransactionSelector)
+    if len(which.reason) > REASON_SIZE_MAX:
+        raise UsageError(
+            f"a reason of {len(which.reason)} characters; {REASON_SIZE_MAX} are allowed"
+        )
+    return which
 
 
 def _json_answer(body: msgspec.Struct, *, log_end: int = 0) -> Answer:

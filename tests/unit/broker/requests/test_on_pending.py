@@ -244,6 +244,22 @@ def test_operator_settles_and_it_is_on_record(caplog: pytest.LogCaptureFixture) 
     assert reply.code == 200
 
 
+@pytest.mark.parametrize("reason", ["x" * 1_001, "x" * 40_000])
+def test_a_reason_that_is_too_long_is_refused_and_stops_no_other_end(reason: str) -> None:
+    exchange = Exchange()
+    operator, producer = operator_of(exchange), exchange.connect()
+    halves = [producer.prepare("T", b"%d" % number) for number in range(2)]
+    body = {"messageId": halves[0].unique_key, "verdict": "commit", "reason": reason}
+    assert refused(operator, SETTLE, json.dumps(body).encode()) == (
+        1, f"a reason of {len(reason)} characters; 1000 are allowed",
+    )  # fmt: skip
+    assert producer.end(halves[1], ROLLBACK).code == 0
+    body["reason"] = reason[:1_000]
+    assert operator.ask(SETTLE, body=json.dumps(body).encode()).code == 0
+    assert exchange.core.broker.store.bounds(Topic.OP, 0) == (0, 2)
+    assert producer.bodies("T") == [b"0"]
+
+
 def test_operator_settles_a_transaction_of_several_messages_by_its_id() -> None:
     exchange = Exchange()
     operator, producer = operator_of(exchange), exchange.connect()
