@@ -11,6 +11,7 @@ import msgspec
 from escrowmq.base.answer import Refusal
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Response
+from escrowmq.base.fixed_limits import TOPIC_SIZE_MAX_LONG
 from escrowmq.base.message import Property
 from escrowmq.base.own_properties import RENEW
 from escrowmq.base.ports import RandomSource
@@ -20,10 +21,12 @@ from escrowmq.broker.reads.message_selection import EVERYTHING, Selector
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.pop_receipt import (
     ORDER_QUEUE,
+    RETRY_V2,
     PopReceipt,
     encode_order_counts,
     encode_receipt,
     retry_kind,
+    retry_topic,
 )
 from escrowmq.codec.record import decode_records, encode_message
 from escrowmq.delivery.groups import GroupTable
@@ -151,6 +154,13 @@ class QueuePopper:
             )
             return Refusal(Response.INVALID_PARAMETER, remark)
         name = header.consumer_group
+        size = len(retry_topic(header.topic, name, RETRY_V2))
+        if size > TOPIC_SIZE_MAX_LONG and not header.order:
+            remark = (
+                f"the topic for what the group does not acknowledge would have a name of {size} "
+                f"characters, {TOPIC_SIZE_MAX_LONG} are allowed; choose a shorter name of the group"
+            )
+            return Refusal(Response.INVALID_PARAMETER, remark)
         if is_own_progress(name, header.topic):
             return Refusal(Response.NO_PERMISSION, f"subscription group no permission, {name}")
         group = self._groups.get_or_create(name, now_ms)

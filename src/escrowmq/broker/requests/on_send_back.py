@@ -7,7 +7,7 @@ from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.delay_levels import RETRY_FIRST_LEVEL
-from escrowmq.base.fixed_limits import INT_MAX
+from escrowmq.base.fixed_limits import INT_MAX, TOPIC_SIZE_MAX_LONG
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.base.ports import RandomSource
 from escrowmq.broker.identity import Identity
@@ -62,6 +62,14 @@ class SendBackHandlers:
             )
         if group.retry_queue_nums <= 0:
             return DONE
+        size = len(Topic.RETRY_PREFIX) + len(header.group)
+        if size > TOPIC_SIZE_MAX_LONG:
+            # RocketMQ accepts the message, and cannot store it when it is due.
+            remark = (
+                f"the group's retry topic would have a name of {size} characters, "
+                f"{TOPIC_SIZE_MAX_LONG} are allowed; choose a shorter name of the group"
+            )
+            return Refusal(Response.SYSTEM_ERROR, remark)
         retry = self._topics.get_or_create(
             Topic.RETRY_PREFIX + header.group,
             queues_count=group.retry_queue_nums,

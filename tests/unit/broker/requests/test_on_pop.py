@@ -361,6 +361,12 @@ def test_the_refusals_of_a_pop(world: World, consumer: PopConsumer) -> None:
     assert refusal(topic="U")[0] == 17
     assert refusal(bornTime=START_MS - 501) == (210, f"{host} is timeout too much")
     assert refusal(maxMsgNums=33) == (29, f"{host}'s num is greater than 32")
+    name = "g" * 247
+    assert "would have a name of 256 characters, 255 are allowed" in str(
+        refusal(consumerGroup=name)[1]
+    )
+    assert consumer.ask(consumerGroup=name, order=True).code == 210
+    assert consumer.ask(consumerGroup=name[1:]).code == 210
     long = f"{host}'s attemptId has 256 characters, 255 are allowed"
     assert refusal(attemptId="x" * 256, order=True) == (29, long)
     assert refusal(topic="U")[0] == 17

@@ -107,6 +107,18 @@ def test_refusals(exchange: Exchange, client: Caller) -> None:
     assert (reply.code, reply.remark) == (16, remark)
 
 
+def test_a_group_whose_retry_topic_cannot_be_stored_is_refused(
+    exchange: Exchange, client: Caller
+) -> None:
+    """RocketMQ accepts the message, and loses it when it is due."""
+    reply = send_back(client, group="g" * 249)
+    assert reply.code == 1
+    assert "a name of 256 characters, 255 are allowed" in (reply.remark or "")
+    assert send_back(client, level=1, group="g" * 248).code == 0
+    exchange.advance(2_000)
+    assert client.bodies("%RETRY%" + "g" * 248) == [b"hard"]
+
+
 def test_unknown_group_is_refused() -> None:
     reply = send_back(Exchange(BrokerSettings(creates_groups=False)).connect())
     assert (reply.code, reply.remark) == (26, f"subscription group not exist, CG {FAQ}")
