@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 
@@ -103,6 +104,20 @@ def test_a_hostile_body_is_shown_and_not_obeyed(broker: Broker, browser: Browser
     shown = browser.get(f"/messages/{sent.message_id}?topic=paid").words()
     assert "<script>alert(1)</script>" in shown
     assert "\\x1b[31m" in shown
+
+
+def test_names_with_a_slash_are_found(broker: Broker, browser: Browser, api: Browser) -> None:
+    """A place as pages show it, and ids that a producer has chosen."""
+    with escrowmq.Producer(broker.nameserver, group="orders") as producer:
+        sent = producer.send("paid", b"plain")
+    place = quote(f"broker-a/{sent.queue.queue_id}@{sent.offset}", safe="")
+    assert browser.get(f"/messages/{place}?topic=paid").status == 200
+    found = api.call("GET", f"/messages/{place}?topic=paid").json
+    assert found["messageId"] == sent.message_id
+    copied = api.call("POST", f"/messages/{place}/resend", {"topic": "paid"})
+    assert copied.status == 200
+    for path in (f"/transactions/{quote('no/such', safe='')}/commit", "/jobs/1/x/stop"):
+        assert api.call("POST", path).json["code"] in ("not_found", "bad_request"), path
 
 
 @pytest.mark.parametrize("born_ms", [1 << 62, -(1 << 62)])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -234,3 +237,18 @@ def test_who_may_only_look_is_offered_nothing_and_refused(broker: Broker, port: 
                          ("DELETE", "/groups/mailer"), ("POST", "/topics")):  # fmt: skip
         assert robot.call(method, path, {}).json["code"] == "read_only"
     assert broker.delivered("paid") == [b"x"]
+
+
+def test_a_page_leads_back_to_itself_whatever_percent_signs_its_name_has(
+    browser: Browser, api: Browser, port: int
+) -> None:
+    """`%ac` of the name is no character of a URL."""
+    assert api.call("POST", "/groups", {"group": "shop%account"}).status == 200
+    path = "/groups/shop%25account"
+    page = browser.get(path)
+    links = set(re.findall(r'(?:href|value)="(/groups/[^"]+)"', page.text))
+    assert len(links) > 1
+    for link in links:
+        assert "shop%account" in browser.get(html.unescape(link)).words(), link
+    asked = Browser(port).get(path)
+    assert parse_qs(urlsplit(asked.headers["location"]).query)["back"] == [path]

@@ -149,7 +149,7 @@ class ApiRoutes:
         """Return one route for each call, and those of the OpenAPI document and of tokens."""
         found = [
             Route(
-                PREFIX + one.path,
+                one.route,
                 self._with_error_answers(self._call_handler(one)),
                 methods=[one.method],
             )

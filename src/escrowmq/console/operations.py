@@ -20,6 +20,8 @@ from escrowmq.errors import EscrowMQError
 PREFIX: Final = "/api/v1"
 Method = Literal["GET", "POST", "DELETE"]
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
+_MAY_HAVE_SLASHES: Final = re.compile(r"\{(id|transaction)\}")
+"""Parameters in paths that may have slashes: places of messages, and ids that producers choose."""
 
 
 class NoParameters(msgspec.Struct, kw_only=True):
@@ -94,6 +96,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     def path_parameters(self) -> list[str]:
         """The names of the parameters that are part of the path."""
         return _IN_PATH.findall(self.path)
+
+    @property
+    def route(self) -> str:
+        """The path as a pattern for the router."""
+        return PREFIX + _MAY_HAVE_SLASHES.sub(r"{\1:path}", self.path)
 
     async def __call__(self, caller: Caller, given: Mapping[str, object]) -> Any:  # noqa: ANN401
         """Make the call and return its answer. Raises Problem if it fails."""

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -123,7 +123,7 @@ class Page:
         session.notice = session.notice.removeprefix(notice)
         return self._site.render_html(
             template, status, who=session.who, csrf=session.csrf, notice=notice,
-            sources=self.sources, query=self.query, path=self.request.url.path,
+            sources=self.sources, query=self.query, path=_path_of(self.request),
             curve=self.metric_history, **context,
         )  # fmt: skip
 
@@ -282,7 +282,7 @@ class PageSite:
         async def serve(request: Request) -> Response:
             session = find_session(request, self._sessions)
             if session is None:
-                target = request.url.path
+                target = _path_of(request)
                 if request.url.query:
                     target += f"?{request.url.query}"
                 return RedirectResponse(f"/login?{urlencode({'back': target})}", SEE_OTHER)
@@ -364,6 +364,11 @@ def _form_parameters(
         elif values and values[-1] != "":
             found[field.encode_name] = values[-1]
     return found
+
+
+def _path_of(request: Request) -> str:
+    """Return the path of a request as in its URL. Names of groups may have percent signs."""
+    return quote(request.url.path)
 
 
 def _local_path(target: str) -> str:
