@@ -136,10 +136,13 @@ def test_a_change_is_proposed_first_and_applied_once(broker: Broker) -> None:
         again = one.refused("propose", call="transactions.commit", parameters={"transaction": name})
         assert again["code"] == "already_committed"
         leave_pending(broker)
+        broker.advance(seconds=60)
         many = one.call("propose", call="transactions.rollback-all", parameters={"topic": "paid"})
         assert many["change"]["count"] == 1
+        leave_pending(broker)  # which is not part of the plan
         done = one.call("apply", plan=many["plan"])
         assert (done["job"]["state"], done["job"]["done"]) == ("done", 1)
+        assert broker.pending("paid") == [b"half"]
 
 
 def test_bodies_can_be_kept_from_a_model_and_answers_are_bounded(broker: Broker) -> None:

@@ -151,6 +151,8 @@ class ModelTools:
             raise Problem(400, "bad_request", "parameters: an object is expected")
         wanted = {key: value for key, value in parameters.items() if key != "dry_run"}
         change: Change = await operation(self._asking, {**wanted, "dry_run": True})
+        if change.as_of_ms is not None:
+            wanted["as_of_ms"] = change.as_of_ms
         plan = f"plan-{self._next}"
         self._next += 1
         self._plans[plan] = _ProposedPlan(operation, wanted, self._now_s() + PLAN_S)
