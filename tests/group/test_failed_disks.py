@@ -183,3 +183,17 @@ def test_a_copy_without_space_for_a_queue_keeps_when_delayed_messages_are_due() 
     world.advance(3_000)
     units = [queues_of(store_of(host))["SCHEDULE_TOPIC_XXXX", 2] for host in (master, copy)]
     assert units[0] == units[1]
+
+
+def test_an_operator_may_clean_up_while_the_disk_is_full() -> None:
+    """The record that the answer waits for may use the reserve."""
+    world, master = formed(names="ab")
+    sent(world, master, b"0")
+    for host in world.hosts.values():
+        host.disk.used_percent = 95
+    world.advance(60_000)
+    assert store_of(master).disk_fault
+    assert master.broker is not None
+    cleaned = master.broker.connect().begin(Request.CLEAN_UNUSED_TOPIC)
+    world.until(lambda: cleaned)
+    assert cleaned.now.code == Response.SUCCESS, cleaned.now

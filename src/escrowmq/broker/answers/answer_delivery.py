@@ -52,12 +52,10 @@ class AnswerSender:
         """Send an answer, or hold it until its record may be acknowledged. The timeout runs from
         the request's arrival, or from `since_ms`."""
         if self._marks is not None and isinstance(reply, Answer):
-            mark = self._marks.change_mark()
             is_done = reply.code == Response.SUCCESS and asked.row.is_audited
-            if mark is None and is_done and asked.row.code in self._copied:
-                # It changed nothing: it repeats a change that the copies may not have, or this
-                # master was replaced, and lacks what its successor has.
-                mark = self.denial_marks.mark(self._moment.now_ms)
+            # Even if it has changed nothing: it may repeat a change that the copies do not have, or
+            # this master was replaced, and lacks what its successor has.
+            mark = self._marks.change_mark(is_needed=is_done and asked.row.code in self._copied)
             reply = _wait_for_mark(mark, reply)
         if (
             isinstance(reply, Answer)

@@ -28,8 +28,9 @@ class AnswerMarks(Protocol):
         """Append a mark, once per input, for answers that say something does not exist."""
         ...
 
-    def change_mark(self) -> PutResult | None:
-        """Append a mark after the tables that this input has changed; None if it changed none."""
+    def change_mark(self, *, is_needed: bool = False) -> PutResult | None:
+        """Append a mark after the tables that this input has changed; None if it changed none,
+        unless a mark is needed in any case."""
         ...
 
 

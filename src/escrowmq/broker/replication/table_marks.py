@@ -91,10 +91,11 @@ class TableMarks:
         """Note that this input has changed a table, so that its answer needs a mark."""
         self.is_due, self._mark = True, None
 
-    def change_mark(self) -> PutResult | None:
-        """Append a mark for this input's changes; None if it changed no table. The mark may use the
-        space that is reserved for ENDs, because tables may change while messages are refused."""
-        if self.is_due and self._mark is None:
+    def change_mark(self, *, is_needed: bool = False) -> PutResult | None:
+        """Append a mark for this input's changes; None if it changed no table, unless a mark is
+        needed in any case. The mark may use the space that is reserved for ENDs, because tables may
+        change while messages are refused."""
+        if (self.is_due or is_needed) and self._mark is None:
             self._mark = self._append_mark(is_settling=True)
         return self._mark
 

@@ -18,7 +18,7 @@ class Log:
         self.end_offset += 1
         return PutResult(PutStatus.OK, log_end=self.end_offset)
 
-    def change_mark(self) -> PutResult | None:
+    def change_mark(self, *, is_needed: bool = False) -> PutResult | None:
         return None
 
 
