@@ -371,7 +371,7 @@ def test_users_are_the_masters_and_made_there() -> None:
     )
     world.until(lambda: made)
     assert made.now.code == Response.SUCCESS, made.now.remark
-    assert "anna" in copy.broker.core.assembly.door.users.book.users
+    assert "anna" in copy.broker.core.assembly.access.users.book.users
 
 
 def prepared(world: GroupWorld, caller: Caller, *, immunity: str = "") -> Half:

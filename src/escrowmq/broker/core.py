@@ -72,7 +72,7 @@ class BrokerCore:
         )  # fmt: skip
         self._callers: tuple[Dialler, ...] = (made.registration, *made.copying.callers)
         self.transactions, self.registration = made.transactions, made.registration
-        self.serving, self._door = made.serving, made.door
+        self.serving, self._access = made.serving, made.access
         self._tables = made.tables
         self._parts = made.parts
         self._dispatcher = store.dispatcher
@@ -110,7 +110,7 @@ class BrokerCore:
         """Load the store and the tables. Return the time from which the clock must continue: it is
         later than `now_ms` if the clock was set back after the store's last record."""
         broker = self.broker
-        self._door.read_rules(now_ms)
+        self._access.read_rules(now_ms)
         self.serving.update_is_judging()
         opening = StartChecks(
             store=broker.store,
@@ -170,7 +170,7 @@ class BrokerCore:
         known = Peer(peer, host, port)
         # No client can authenticate at the replication port: it has limits of its own.
         known.is_stranger = (
-            self._door.requires_authentication and caller is None and wire not in _UNPROVED
+            self._access.requires_authentication and caller is None and wire not in _UNPROVED
         )
         known.dialogue = self._fronts[wire].create_dialogue(known)
         self.broker.peers.by_id[peer] = known
@@ -186,12 +186,12 @@ class BrokerCore:
 
     def set_certificate_account(self, peer: int, account: str) -> None:
         """Set the account that a peer's certificate names (base.core.AccountsCore)."""
-        if self._door.requires_authentication:
+        if self._access.requires_authentication:
             self.broker.peers.by_id[peer].identity = account
 
     def is_stranger(self, peer: int) -> bool:
         """Whether a peer still has to prove its identity (base.core.GuardedCore)."""
-        if not self._door.requires_authentication:
+        if not self._access.requires_authentication:
             return False
         known = self.broker.peers.by_id.get(peer)
         return known is None or known.is_stranger
@@ -204,7 +204,7 @@ class BrokerCore:
     @property
     def requires_authentication(self) -> bool:
         """Whether every peer must prove its identity."""
-        return self._door.requires_authentication
+        return self._access.requires_authentication
 
     def disconnected(self, peer: int, now_ms: int) -> None:
         """Drop a disconnected peer, and inform the parts that dialled or served it."""

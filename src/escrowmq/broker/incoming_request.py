@@ -85,7 +85,7 @@ class IncomingRequest(msgspec.Struct, Generic[H]):
 Question = IncomingRequest[Any]
 
 
-def not_supported(asked: Question) -> Refusal:
+def not_supported(request: Question) -> Refusal:
     """Return the refusal of a request that this broker does not serve."""
-    remark = f" request type {asked.command.code} not supported"
+    remark = f" request type {request.command.code} not supported"
     return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, remark)

@@ -18,7 +18,7 @@ class LongRequest(msgspec.Struct, Generic[Q]):
     """A request that is served over several turns. Further requests of its sender wait until it is
     finished."""
 
-    asked: Q
+    request: Q
     parts: Iterator[Reply]
     """The steps of the request. Each returns HELD, except the last, which returns the answer."""
 

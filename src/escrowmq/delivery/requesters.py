@@ -69,8 +69,8 @@ class WaitingRequests:
     def find(self, properties: Mapping[str, str], now_ms: int) -> WaitingRequest | None:
         """Return the request that a reply answers; None if it is unknown or has expired."""
         key = _key(properties)
-        asked = None if key is None else self._asked.get(key)
-        return asked if asked is not None and asked.until_ms > now_ms else None
+        requester = None if key is None else self._asked.get(key)
+        return requester if requester is not None and requester.until_ms > now_ms else None
 
     def forget_answered(self, properties: Mapping[str, str]) -> None:
         """Forget a request, because its reply has reached the requester."""

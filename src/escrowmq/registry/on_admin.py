@@ -10,9 +10,9 @@ from escrowmq.registry.handler_values import DONE, RegistryAnswer, RegistryReque
 from escrowmq.registry.headers import BrokerHeader, KvHeader, NameServerTopicHeader
 
 
-def put_kv(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def put_kv(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Set a value of a namespace (PUT_KV_CONFIG)."""
-    header = asked.header(KvHeader)
+    header = request.header(KvHeader)
     if header.namespace is None or header.key is None:
         return RegistryAnswer(Response.SYSTEM_ERROR, remark="namespace or key is null")
     state.kv.put(header.namespace, header.key, header.value)
@@ -20,9 +20,9 @@ def put_kv(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     return DONE
 
 
-def get_kv(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def get_kv(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Return one value of a namespace (GET_KV_CONFIG)."""
-    header = asked.header(KvHeader)
+    header = request.header(KvHeader)
     value = state.kv.get(header.namespace, header.key)
     if value is not None:
         return RegistryAnswer(ext={"value": value})
@@ -30,17 +30,17 @@ def get_kv(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     return RegistryAnswer(Response.QUERY_NOT_FOUND, {}, remark=text)
 
 
-def delete_kv(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def delete_kv(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Delete an item of a namespace (DELETE_KV_CONFIG); succeeds also if it is missing."""
-    header = asked.header(KvHeader)
+    header = request.header(KvHeader)
     state.kv.delete(header.namespace, header.key)
     state.routes.count_change()
     return DONE
 
 
-def list_kv(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def list_kv(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Return all values of a namespace (GET_KVLIST_BY_NAMESPACE)."""
-    namespace = asked.header(KvHeader).namespace
+    namespace = request.header(KvHeader).namespace
     table = state.kv.namespace_items(namespace)
     if table is not None:
         return RegistryAnswer(body=encode_kv_table(table))
@@ -48,39 +48,39 @@ def list_kv(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     return RegistryAnswer(Response.QUERY_NOT_FOUND, remark=text)
 
 
-def remove_write_permission(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def remove_write_permission(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Remove the write permission from a broker's topics (WIPE_WRITE_PERM_OF_BROKER)."""
-    count = state.routes.remove_write_permission(asked.header(BrokerHeader).broker_name)
+    count = state.routes.remove_write_permission(request.header(BrokerHeader).broker_name)
     return RegistryAnswer(ext={"wipeTopicCount": str(count)})
 
 
-def restore_write_permission(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def restore_write_permission(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Allow writing to a broker's topics again (ADD_WRITE_PERM_OF_BROKER)."""
-    count = state.routes.restore_write_permission(asked.header(BrokerHeader).broker_name)
+    count = state.routes.restore_write_permission(request.header(BrokerHeader).broker_name)
     return RegistryAnswer(ext={"addTopicCount": str(count)})
 
 
-def delete_topic(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def delete_topic(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Remove a topic from the routes (DELETE_TOPIC_IN_NAMESRV)."""
-    header = asked.header(NameServerTopicHeader)
+    header = request.header(NameServerTopicHeader)
     if header.topic is not None:
         state.routes.delete_topic(header.topic, header.cluster_name)
     return DONE
 
 
-def register_topic(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def register_topic(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Add a topic to the routes (REGISTER_TOPIC_IN_NAMESRV)."""
-    header = asked.header(NameServerTopicHeader)
-    if asked.command.body and header.topic is not None:
-        queues = decode_route(asked.command.body).queue_datas
+    header = request.header(NameServerTopicHeader)
+    if request.command.body and header.topic is not None:
+        queues = decode_route(request.command.body).queue_datas
         state.routes.register_topic(header.topic, queues or [])
     return DONE
 
 
-def update_config(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def update_config(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Change settings (UPDATE_NAMESRV_CONFIG)."""
     try:
-        texts = parse_java_properties(asked.command.body.decode("utf-8", "replace"))
+        texts = parse_java_properties(request.command.body.decode("utf-8", "replace"))
     except ConfError:
         return RegistryAnswer(Response.SYSTEM_ERROR, remark="string2Properties error")
     if state.config.has_forbidden_key(texts):
@@ -93,6 +93,6 @@ def update_config(state: RegistryState, asked: RegistryRequest) -> RegistryAnswe
     return DONE
 
 
-def get_config(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
+def get_config(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
     """Return the settings (GET_NAMESRV_CONFIG)."""
     return RegistryAnswer(body=state.config.settings_text().encode())

@@ -21,10 +21,10 @@ from escrowmq.registry.live_brokers import RegisteringBroker
 _log = logging.getLogger(__name__)
 
 
-def register(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def register(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Register a broker with its topics (REGISTER_BROKER)."""
-    header = asked.header(RegisterHeader)
-    command = asked.command
+    header = request.header(RegisterHeader)
+    command = request.command
     if header.body_crc and header.body_crc != body_crc(command.body):
         return RegistryAnswer(Response.SYSTEM_ERROR, {}, remark="crc32 not match")
     body = decode_registration(
@@ -41,7 +41,7 @@ def register(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
         has_acting_master=header.enable_acting_master,
     )
     is_new = state.routes.live.version_of(broker.cluster, broker.address) is None
-    welcome = state.routes.register(broker, body, peer=asked.peer, now_ms=asked.now_ms)
+    welcome = state.routes.register(broker, body, peer=request.peer, now_ms=request.now_ms)
     if welcome is None:
         return RegistryAnswer(Response.SYSTEM_ERROR, {}, remark="register broker failed")
     if is_new:
@@ -54,34 +54,34 @@ def register(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     )
 
 
-def unregister(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def unregister(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Remove a broker (UNREGISTER_BROKER)."""
-    header = asked.header(BrokerHeader)
+    header = request.header(BrokerHeader)
     state.routes.unregister(
         header.cluster_name,
         header.broker_addr,
         header.broker_name,
-        now_ms=asked.now_ms,
+        now_ms=request.now_ms,
         has_said_so=True,
     )
     return DONE
 
 
-def heartbeat(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def heartbeat(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Keep a broker registered (BROKER_HEARTBEAT)."""
-    header = asked.header(BrokerHeader)
-    state.routes.live.note_heartbeat(header.cluster_name, header.broker_addr, asked.now_ms)
+    header = request.header(BrokerHeader)
+    state.routes.live.note_heartbeat(header.cluster_name, header.broker_addr, request.now_ms)
     return DONE
 
 
-def query_version(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def query_version(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Compare a broker's table version with the registered one (QUERY_DATA_VERSION); also counts as
     a heartbeat."""
-    header = asked.header(BrokerHeader)
-    body = asked.command.body
+    header = request.header(BrokerHeader)
+    body = request.command.body
     theirs = decode_version(body) if body else None
     ours = state.routes.live.version_of(header.cluster_name, header.broker_addr)
-    state.routes.live.note_heartbeat(header.cluster_name, header.broker_addr, asked.now_ms)
+    state.routes.live.note_heartbeat(header.cluster_name, header.broker_addr, request.now_ms)
     is_changed = ours is None or ours != theirs
     return RegistryAnswer(
         ext={"changed": "true" if is_changed else "false"},
@@ -89,9 +89,9 @@ def query_version(state: RegistryState, asked: RegistryRequest) -> RegistryAnswe
     )
 
 
-def member_group(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def member_group(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Return the members of a broker group (GET_BROKER_MEMBER_GROUP)."""
-    header = asked.header(BrokerHeader)
+    header = request.header(BrokerHeader)
     members = state.routes.broker_addresses(header.broker_name)
     return RegistryAnswer(
         body=encode_member_group(header.cluster_name, header.broker_name, members), remark=NOT_SET

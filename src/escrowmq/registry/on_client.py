@@ -20,15 +20,15 @@ from escrowmq.registry.zone_routes import route_in_zone
 _DISABLED: Final = RegistryAnswer(Response.SYSTEM_ERROR, remark="disable")
 
 
-def get_route(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def get_route(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Return the route of a topic (GET_ROUTEINFO_BY_TOPIC)."""
-    header = asked.header(RouteHeader)
+    header = request.header(RouteHeader)
     settings = state.settings
     if settings.waits_for_service:
-        age_ms = asked.now_ms - state.started_ms
+        age_ms = request.now_ms - state.started_ms
         if age_ms < settings.wait_seconds * 1000:
             return RegistryAnswer(Response.SYSTEM_ERROR, remark="name server not ready")
-    is_standard = asked.command.version >= Version.V4_9_4 or header.accept_standard_json_only
+    is_standard = request.command.version >= Version.V4_9_4 or header.accept_standard_json_only
     if header.zone_mode and (header.zone_name or "").strip():
         return _route_in_zone(state, header)
     cached = state.cached_routes()
@@ -64,49 +64,49 @@ def _route_in_zone(state: RegistryState, header: RouteHeader) -> RegistryAnswer:
     )
 
 
-def cluster_info(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
+def cluster_info(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
     """Return the clusters and their brokers (GET_BROKER_CLUSTER_INFO)."""
     return RegistryAnswer(body=encode_cluster_info(state.routes.cluster_info()))
 
 
-def gone_brokers(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def gone_brokers(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Return the brokers that left recently (ESCROW_GONE_BROKERS)."""
-    return RegistryAnswer(body=encode_departed_brokers(state.routes.gone.recent(asked.now_ms)))
+    return RegistryAnswer(body=encode_departed_brokers(state.routes.gone.recent(request.now_ms)))
 
 
-def all_topics(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
+def all_topics(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
     """Return all topics (GET_ALL_TOPIC_LIST_FROM_NAMESERVER)."""
     if not state.settings.lists_all_topics:
         return _DISABLED
     return RegistryAnswer(body=encode_topic_list(state.routes.topics()))
 
 
-def topics_of_cluster(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
+def topics_of_cluster(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
     """Return the topics of a cluster (GET_TOPICS_BY_CLUSTER)."""
     if not state.settings.lists_topics:
         return _DISABLED
-    cluster = asked.header(ClusterHeader).cluster
+    cluster = request.header(ClusterHeader).cluster
     return RegistryAnswer(body=encode_topic_list(state.routes.topics_of_cluster(cluster)))
 
 
-def system_topics(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
+def system_topics(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
     """Return the names of clusters and brokers, which RocketMQ lists as system topics
     (GET_SYSTEM_TOPIC_LIST_FROM_NS)."""
     names, address = state.routes.system_topics()
     return RegistryAnswer(body=encode_topic_list(names, broker_address=address))
 
 
-def unit_topics(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
+def unit_topics(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
     """Return the topics with the unit flag (GET_UNIT_TOPIC_LIST)."""
     return _answer_unit_topics(state, is_unit=True, is_subscribed=None)
 
 
-def unit_subscribed_topics(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
+def unit_subscribed_topics(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
     """Return the topics with the flag of a subscribed unit (GET_HAS_UNIT_SUB_TOPIC_LIST)."""
     return _answer_unit_topics(state, is_unit=None, is_subscribed=True)
 
 
-def subscribed_not_unit_topics(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
+def subscribed_not_unit_topics(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
     """Return the topics with the flag of a subscribed unit, but not the unit flag
     (GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)."""
     return _answer_unit_topics(state, is_unit=False, is_subscribed=True)

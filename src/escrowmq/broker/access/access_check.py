@@ -166,31 +166,36 @@ class AccessCheck(Part):
         self.users.book.load()
         self._apply_changed_rules()
 
-    # -- at the door -------------------------------------------------------------------------
+    # -- access check -------------------------------------------------------------------------
 
-    def judge_request(self, asked: Question) -> Refusal | None:
+    def judge_request(self, request: Question) -> Refusal | None:
         """Return why a request is refused; None when it is admitted. Raises EscrowMQError if the
         request cannot be decoded, and so not be judged."""
-        if asked.peer.identity:
-            request_proofs.name_account(asked.command, asked.peer.identity)
-        if not (self.requires_authentication and self._names_known_account(asked)):
+        if request.peer.identity:
+            request_proofs.name_account(request.command, request.peer.identity)
+        if not (self.requires_authentication and self._names_known_account(request)):
             # For a stranger's request, or one that needs no proof: the rate limit comes first,
             # before any costly check.
-            refusal = self.rates.judge(asked) if self.rates.has_limit else None
+            refusal = self.rates.judge(request) if self.rates.has_limit else None
             if refusal is not None or not self.requires_authentication:
                 return refusal
         return (
-            None if asked.command.code == Request.ESCROW_SESSION else self._judge_and_count(asked)
+            None
+            if request.command.code == Request.ESCROW_SESSION
+            else self._judge_and_count(request)
         )
 
-    def judge_ahead(self, asked: Question) -> Refusal | None:
+    def judge_ahead(self, request: Question) -> Refusal | None:
         """Judge a request before it is made. A refusal counts, as for any request; an admission
         does not, because the request is judged again when it is made."""
-        if asked.peer.identity:
-            request_proofs.name_account(asked.command, asked.peer.identity)
-        if not self.requires_authentication or self._judge_by_rules(asked, asked.now_ms) is None:
+        if request.peer.identity:
+            request_proofs.name_account(request.command, request.peer.identity)
+        if (
+            not self.requires_authentication
+            or self._judge_by_rules(request, request.now_ms) is None
+        ):
             return None
-        return self.judge_request(asked)
+        return self.judge_request(request)
 
     def may_cache_decision(self, peer: Peer) -> bool:
         """Whether the decision about a peer's request may be reused for its further requests with a
@@ -199,76 +204,76 @@ class AccessCheck(Part):
         is_plain = not (self.rates.has_limit or self._settings.acl_as_rocketmq)
         return self.requires_authentication and is_known and is_plain
 
-    def lasting_grant_keys(self, asked: Question) -> list[AccountSecrets] | None:
+    def lasting_grant_keys(self, request: Question) -> list[AccountSecrets] | None:
         """If the rules admit every request of this kind that is signed with the account's keys,
         return these keys; they stay valid until `version` changes. Return None if each request must
         be judged."""
-        key = asked.ext.get(ACCESS_KEY, "")
+        key = request.ext.get(ACCESS_KEY, "")
         found = self._secrets_of(key)
-        if not found or self.proofs.requires_own_signature(key) or self._account_of(asked) != key:
+        if not found or self.proofs.requires_own_signature(key) or self._account_of(request) != key:
             return None
-        refused = self._judge_rights(asked, asked.now_ms, is_proved=True)
+        refused = self._judge_rights(request, request.now_ms, is_proved=True)
         return found if refused is None else None
 
-    def answer_session(self, asked: IncomingRequest[None]) -> Reply:
+    def answer_session(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the connection's session, which our own clients sign with their requests. Any
         client may request it, because it grants nothing."""
         if not self.requires_authentication:
             return Refusal(
                 Response.REQUEST_CODE_NOT_SUPPORTED, "this broker requires no signatures"
             )
-        return Answer(ext={SESSION: self.proofs.session_of(asked.peer)})
+        return Answer(ext={SESSION: self.proofs.session_of(request.peer)})
 
-    def _names_known_account(self, asked: Question) -> bool:
-        key = asked.ext.get(ACCESS_KEY, "")
+    def _names_known_account(self, request: Question) -> bool:
+        key = request.ext.get(ACCESS_KEY, "")
         return key in self.users.book.users or (
             self.accounts is not None and key in self.accounts.rules.accounts
         )
 
-    def _count_admitted(self, asked: Question) -> Refusal | None:
+    def _count_admitted(self, request: Question) -> Refusal | None:
         """Count an admitted request for its account. Return the refusal if it exceeds a rate or a
         quota."""
-        self._present.account = asked.account
-        if not asked.account:
+        self._present.account = request.account
+        if not request.account:
             return None
         refusal: Refusal | None = None
         if self.rates.has_limit:
-            refusal = self.rates.judge(asked, account=asked.account)
-        return refusal or self.quotas.judge(asked)
+            refusal = self.rates.judge(request, account=request.account)
+        return refusal or self.quotas.judge(request)
 
-    def _judge_and_count(self, asked: Question) -> Refusal | None:
+    def _judge_and_count(self, request: Question) -> Refusal | None:
         """Judge a request by the rules and count it. Return the refusal; None when it is
         admitted."""
-        refused = self._judge_by_rules(asked, asked.now_ms)
+        refused = self._judge_by_rules(request, request.now_ms)
         if refused is None:
-            asked.account = self._account_of(asked)
-            refusal = self._count_admitted(asked)
+            request.account = self._account_of(request)
+            refusal = self._count_admitted(request)
             if refusal is not None:
                 return refusal
-            peer, code = asked.peer, asked.command.code
+            peer, code = request.peer, request.command.code
             if code not in self.users.terms.unauthenticated:
                 peer.count_proved_request()
             if code == Request.HEART_BEAT:
                 # The account with which it is a member of its groups from now on.
-                peer.account = asked.account
+                peer.account = request.account
             return None
         if self.rates.has_limit and self._names_known_account(
-            asked
+            request
         ):  # the sender failed to prove it
-            refusal = self.rates.judge(asked)
+            refusal = self.rates.judge(request)
             if refusal is not None:
                 return refusal
         refusal, reason = refused
-        self.denials.log_denial(asked, reason, asked.now_ms)
+        self.denials.log_denial(request, reason, request.now_ms)
         return refusal
 
-    def _account_of(self, asked: Question) -> str:
+    def _account_of(self, request: Question) -> str:
         """The account of an admitted request; empty when no proof was required."""
         is_proved = (
             self._settings.authenticates
-            and asked.command.code not in self.users.terms.unauthenticated
-        ) or (self.accounts is not None and not self.accounts.trusts(asked.peer))
-        return asked.ext.get(ACCESS_KEY, "") if is_proved else ""
+            and request.command.code not in self.users.terms.unauthenticated
+        ) or (self.accounts is not None and not self.accounts.trusts(request.peer))
+        return request.ext.get(ACCESS_KEY, "") if is_proved else ""
 
     def _secrets_of(self, key: str) -> list[AccountSecrets]:
         """Return the secrets of an account, one for each ACL version in use; an empty list when one
@@ -294,43 +299,43 @@ class AccessCheck(Part):
         return [AccountSecrets((user.password, user.former), user.is_super)]
 
     def _judge_by_rules(
-        self, asked: Question, now_ms: int, *, is_held: bool = False
+        self, request: Question, now_ms: int, *, is_held: bool = False
     ) -> tuple[Refusal, str] | None:
         """Judge a request by the rules, its signature included. Return the refusal and the reason
         without RocketMQ's prefix; None when it is admitted."""
         proof = _UNPROVED
-        is_trusted = self.accounts is not None and self.accounts.trusts(asked.peer)
+        is_trusted = self.accounts is not None and self.accounts.trusts(request.peer)
         if self._settings.authenticates or not is_trusted:
             proofs = self._user_proofs if is_trusted else self.proofs
             window_s = 0 if is_held else self._settings.signature_window_s
             proof = proofs.verify_request(
-                asked.peer, asked.command, is_held=is_held, now_ms=now_ms, window_s=window_s
+                request.peer, request.command, is_held=is_held, now_ms=now_ms, window_s=window_s
             )
         if proof.fault:
             return Denial(proof.code, proof.fault), proof.fault
-        return self._judge_rights(asked, now_ms, is_proved=proof.is_proved)
+        return self._judge_rights(request, now_ms, is_proved=proof.is_proved)
 
     def _judge_rights(
-        self, asked: Question, now_ms: int, *, is_proved: bool
+        self, request: Question, now_ms: int, *, is_proved: bool
     ) -> tuple[Refusal, str] | None:
         """Judge a request by the rights of its sender. Return the refusal and the reason without
         RocketMQ's prefix; None when it is admitted. `is_proved`: the sender's identity was already
         verified."""
         self._places.now_ms = now_ms
-        rights = RequestRights(asked, self._places, self._settings)
+        rights = RequestRights(request, self._places, self._settings)
         if self.accounts is not None:
-            reason = self.accounts.refusal(asked, rights, is_proved=is_proved)
+            reason = self.accounts.refusal(request, rights, is_proved=is_proved)
             if reason:
                 return Denial(Response.SYSTEM_ERROR, self.accounts.REMARK + reason), reason
         if self._settings.authenticates:
-            reason = self.users.refusal(asked, rights, is_proved=is_proved)
+            reason = self.users.refusal(request, rights, is_proved=is_proved)
             if reason:
                 return Denial(Response.NO_PERMISSION, reason), reason
         return None
 
-    def explain(self, asked: IncomingRequest[None]) -> Reply:
+    def explain(self, request: IncomingRequest[None]) -> Reply:
         """Name the rule that allows or refuses a given request of an account."""
-        question = decode_body(Explained, asked.body)
+        question = decode_body(Explained, request.body)
         settings = self._settings
         answers = []
         if self.accounts is not None:
@@ -345,20 +350,20 @@ class AccessCheck(Part):
             answers.append(verdict)
         return Answer(body=msgspec.json.encode(AccessJudgements(answers=answers)))
 
-    def may_store_again(self, asked: Question) -> bool:
+    def may_store_again(self, request: Question) -> bool:
         """Whether an admitted sender may mark its message as the one of a committed half, stored
         again: only one that may settle transactions."""
-        settings, host = self._settings, asked.peer.host
-        if not admits_operator(settings, asked.peer):
+        settings, host = self._settings, request.peer.host
+        if not admits_operator(settings, request.peer):
             return False
         if settings.acl_as_rocketmq:
             return True
-        if self.accounts is not None and not self.accounts.trusts(asked.peer):
-            account = self.accounts.rules.accounts.get(asked.account)
+        if self.accounts is not None and not self.accounts.trusts(request.peer):
+            account = self.accounts.rules.accounts.get(request.account)
             if account is None or not account.is_admin:
                 return False
         access = cluster_access(settings.cluster, UPDATE)
-        return not settings.authenticates or self.users.has_right(asked.account, access, host)
+        return not settings.authenticates or self.users.has_right(request.account, access, host)
 
     # -- after the rules have changed --------------------------------------------------------------
 
@@ -376,15 +381,15 @@ class AccessCheck(Part):
             table, held = self._again.popleft()
             if held.is_done:
                 continue
-            asked: Question = held.question.asked
-            asked.command = with_text_fields(asked.command)  # no proof was required earlier
-            refused = self._judge_by_rules(asked, now_ms, is_held=True)
+            request: Question = held.question.request
+            request.command = with_text_fields(request.command)  # no proof was required earlier
+            refused = self._judge_by_rules(request, now_ms, is_held=True)
             if refused is None:
                 continue
             refusal, reason = refused
             table.remove(held)
-            self.denials.log_denial(asked, reason, now_ms)
-            self._answers.send(asked, refusal)
+            self.denials.log_denial(request, reason, now_ms)
+            self._answers.send(request, refusal)
 
     def _may_get_check(self, peer_id: int, topic: str, group: str, owner: str) -> bool:
         """Whether a producer may be sent a check of a half: only if it may end the half. That it is

@@ -40,19 +40,19 @@ _TARGETS: Final = (
 _NAMES: Final = {code: name for name, code in vars(Request).items() if name.isupper()}
 
 
-def sender_text(asked: Question) -> str:
+def sender_text(request: Question) -> str:
     """Return the sender of a request as one word: the account, if there are accounts, and the
     address."""
-    account = "".join(asked.account.split())
-    return f"{account}@{asked.peer.address}" if account else asked.peer.address
+    account = "".join(request.account.split())
+    return f"{account}@{request.peer.address}" if account else request.peer.address
 
 
-def write_line(event: str, asked: Question, **more: object) -> None:
+def write_line(event: str, request: Question, **more: object) -> None:
     """Write one audit line about a request, with further fields (`more`)."""
-    code = asked.command.code
+    code = request.command.code
     fields = {
-        "peer": asked.peer.address,
-        "account": asked.ext.get(ACCESS_KEY, ""),
+        "peer": request.peer.address,
+        "account": request.ext.get(ACCESS_KEY, ""),
         "request": _NAMES.get(code, code),
         "code": code,
         **more,
@@ -64,19 +64,19 @@ def _write(event: str, fields: dict[str, object]) -> None:
     _log.info("%s", format_audit_line(event, fields))
 
 
-def log_operation(asked: Question, reply: Reply) -> None:
+def log_operation(request: Question, reply: Reply) -> None:
     """Log an operator's request and its result."""
     code, remark = (0, "") if reply is HELD else (reply.code, reply.remark or "")
-    request, ext = asked.command, asked.ext
+    command, ext = request.command, request.ext
     more: dict[str, object] = {name: ext[name] for name in _TARGETS if name in ext}
-    if request.code == Request.UPDATE_BROKER_CONFIG:
-        more["settings"] = _changed_setting_names(request)
-    elif request.body and request.code not in (_R.AUTH_CREATE_USER, _R.AUTH_UPDATE_USER):
-        more["body"] = request.body.decode("utf-8", "replace")
+    if command.code == Request.UPDATE_BROKER_CONFIG:
+        more["settings"] = _changed_setting_names(command)
+    elif command.body and command.code not in (_R.AUTH_CREATE_USER, _R.AUTH_UPDATE_USER):
+        more["body"] = command.body.decode("utf-8", "replace")
     more["result"] = code
     if code:
         more["reason"] = remark
-    write_line("operation", asked, **more)
+    write_line("operation", request, **more)
 
 
 def _changed_setting_names(request: Command) -> str:
@@ -101,16 +101,16 @@ class DenialLog:
         )
         self.count = 0
 
-    def log_denial(self, asked: Question, reason: str, now_ms: int) -> None:
+    def log_denial(self, request: Question, reason: str, now_ms: int) -> None:
         """Count a refused request. Log it, unless too many of its account and address were logged
         within the minute."""
         self.count += 1
-        account = asked.ext.get(ACCESS_KEY, "")[:VALUE_SIZE_MAX]
-        host = asked.peer.address.rpartition(":")[0]
+        account = request.ext.get(ACCESS_KEY, "")[:VALUE_SIZE_MAX]
+        host = request.peer.address.rpartition(":")[0]
         if self._seldom.may_write(f"{account}@{host}", now_ms) and self._everybody.may_write(
             "", now_ms
         ):
-            write_line("denial", asked, reason=reason)
+            write_line("denial", request, reason=reason)
 
     def wake(self, now_ms: int) -> None:
         """Log how many refusals were suppressed."""

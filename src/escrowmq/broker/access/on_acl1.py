@@ -59,7 +59,7 @@ class Acl1Handlers:
         self._on_change = on_change
         self._look_at_ms = 0
 
-    # -- the door ----------------------------------------------------------------------------
+    # -- access check -------------------------------------------------------------------------
 
     @property
     def rules(self) -> Acl1Rules:
@@ -88,10 +88,10 @@ class Acl1Handlers:
         """When to check next."""
         return self._look_at_ms
 
-    def refusal(self, asked: Question, rights: RequestRights, *, is_proved: bool = False) -> str:
+    def refusal(self, request: Question, rights: RequestRights, *, is_proved: bool = False) -> str:
         """Why a request is refused; empty when it is admitted."""
-        rules, parts = self._files.rules, address_parts(asked.peer.host)
-        return refusal(rules, asked.command, parts, rights.needs, is_proved=is_proved)
+        rules, parts = self._files.rules, address_parts(request.peer.host)
+        return refusal(rules, request.command, parts, rights.needs, is_proved=is_proved)
 
     def trusts(self, peer: Peer) -> bool:
         """Whether a peer's address is trusted without proof."""
@@ -107,9 +107,9 @@ class Acl1Handlers:
 
     # -- changes -----------------------------------------------------------------------------
 
-    def update_account(self, asked: IncomingRequest[None]) -> Reply:
+    def update_account(self, request: IncomingRequest[None]) -> Reply:
         """Create an account, or replace its rights."""
-        ext = asked.command.ext or {}
+        ext = request.command.ext or {}
         wish = acl1_editing.AccountFields(
             access_key=ext.get("accessKey", ""),
             secret=ext.get("secretKey"),
@@ -124,7 +124,7 @@ class Acl1Handlers:
         path = files.rules.homes.get(wish.access_key, DEFAULT_FILE)
         try:
             document = acl1_editing.with_account(
-                files.read_document(path), wish, now_ms=asked.now_ms
+                files.read_document(path), wish, now_ms=request.now_ms
             )
             self._replace_file(path, document)
         except (EscrowMQError, OSError) as error:
@@ -132,9 +132,9 @@ class Acl1Handlers:
             return Answer(code, remark=str(error))
         return DONE
 
-    def delete_account(self, asked: IncomingRequest[None]) -> Reply:
+    def delete_account(self, request: IncomingRequest[None]) -> Reply:
         """Remove an account."""
-        access_key = (asked.command.ext or {}).get("accessKey", "")
+        access_key = (request.command.ext or {}).get("accessKey", "")
         files = self._files
         path = files.rules.homes.get(access_key)
         failed = (
@@ -144,16 +144,16 @@ class Acl1Handlers:
             if path is None:
                 raise UsageError(failed)
             document = acl1_editing.without_account(
-                files.read_document(path), access_key, now_ms=asked.now_ms
+                files.read_document(path), access_key, now_ms=request.now_ms
             )
             self._replace_file(path, document)
         except (EscrowMQError, OSError) as error:
             return Refusal(Response.DELETE_ACL_CONFIG_FAILED, str(error))
         return DONE
 
-    def set_trusted_addresses(self, asked: IncomingRequest[None]) -> Reply:
+    def set_trusted_addresses(self, request: IncomingRequest[None]) -> Reply:
         """Replace the addresses that are trusted without a signature."""
-        ext = asked.command.ext or {}
+        ext = request.command.ext or {}
         text = ext.get("globalWhiteAddrs", "")
         path = ext.get("aclFileFullPath") or DEFAULT_FILE
         files = self._files
@@ -163,7 +163,7 @@ class Acl1Handlers:
                 raise UsageError(f"{path[:256]!r} is none of {', '.join(files.loaded_files())}")
             patterns = _split_list(text) or []
             document = acl1_editing.with_trusted_addresses(
-                files.read_document(path), patterns, now_ms=asked.now_ms
+                files.read_document(path), patterns, now_ms=request.now_ms
             )
             self._replace_file(path, document)
         except (EscrowMQError, OSError) as error:
@@ -172,7 +172,7 @@ class Acl1Handlers:
             return Answer(code, remark=remark)
         return DONE
 
-    def answer_version(self, asked: IncomingRequest[None]) -> Reply:
+    def answer_version(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the version of the default file: how often it was changed, and when."""
         rules, settings = self._files.rules, self._settings
         version = DataVersion(counter=rules.counter, timestamp=rules.timestamp)
@@ -229,8 +229,8 @@ class BrokerLookup:
 
     def request_topic_of_reply(self, properties: Mapping[str, str]) -> str | None:
         """Return the topic of the request that a reply with these properties answers."""
-        asked = self._requesters.find(properties, self.now_ms)
-        return None if asked is None else asked.topic
+        requester = self._requesters.find(properties, self.now_ms)
+        return None if requester is None else requester.topic
 
     def topic_at(self, log_offset: int) -> str | None:
         """Return the topic of the record at an offset of the log."""

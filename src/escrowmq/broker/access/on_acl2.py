@@ -65,15 +65,15 @@ def _permitted_only(
     """Wrap a handler so that it serves permitted senders only, and refuses others in RocketMQ's
     form."""
 
-    def serve(self: Acl2Handlers, asked: IncomingRequest[None]) -> Reply:
-        if not (self.requires_authentication or is_loopback(asked.peer.host)):
+    def serve(self: Acl2Handlers, request: IncomingRequest[None]) -> Reply:
+        if not (self.requires_authentication or is_loopback(request.peer.host)):
             remark = (
                 "users and policies are served from loopback addresses while "
                 "authenticationEnabled is false: clients elsewhere cannot prove their identity"
             )
             return Refusal(Response.NO_PERMISSION, remark)
         try:
-            return handler(self, asked)
+            return handler(self, request)
         except UsageError as error:
             return Refusal(Response.NO_PERMISSION, str(error))
 
@@ -86,8 +86,8 @@ def _applying_changes(
     """Wrap a handler that changes the rules, so that the changed rules are applied after it."""
 
     @_permitted_only
-    def serve(self: Acl2Handlers, asked: IncomingRequest[None]) -> Reply:
-        reply = handler(self, asked)
+    def serve(self: Acl2Handlers, request: IncomingRequest[None]) -> Reply:
+        reply = handler(self, request)
         self.on_change()
         return reply
 
@@ -133,12 +133,12 @@ class Acl2Handlers:
         """Whether every peer must prove its identity."""
         return self._settings.authenticates
 
-    # -- the door ----------------------------------------------------------------------------
+    # -- access check -------------------------------------------------------------------------
 
-    def refusal(self, asked: Question, rights: RequestRights, *, is_proved: bool = False) -> str:
+    def refusal(self, request: Question, rights: RequestRights, *, is_proved: bool = False) -> str:
         """Why a request is refused; empty when it is admitted."""
-        host = asked.peer.host
-        return refusal(self.book, asked.command, host, rights, self.terms, is_proved=is_proved)
+        host = request.peer.host
+        return refusal(self.book, request.command, host, rights, self.terms, is_proved=is_proved)
 
     def has_right(self, name: str, access: Access, host: str) -> bool:
         """Whether a user that was admitted earlier still has a right."""
@@ -147,9 +147,9 @@ class Acl2Handlers:
             return False
         return not self.terms.is_authorized or not missing_right(self.book, user, access, host)
 
-    def _is_super(self, asked: IncomingRequest[None]) -> bool:
+    def _is_super(self, request: IncomingRequest[None]) -> bool:
         """Whether a super user sent the request, or a peer that needs no authentication."""
-        name = asked.ext.get(ACCESS_KEY)
+        name = request.ext.get(ACCESS_KEY)
         if not name:
             return True
         user = self.book.users.get(name)
@@ -160,46 +160,46 @@ class Acl2Handlers:
     # -- users -------------------------------------------------------------------------------
 
     @_applying_changes
-    def create_user(self, asked: IncomingRequest[None]) -> Reply:
+    def create_user(self, request: IncomingRequest[None]) -> Reply:
         """Add a user."""
-        info = _user_of(asked)
+        info = _user_of(request)
         if not info.username:
             return Refusal(Response.INVALID_PARAMETER, _BLANK)
-        if enum_member(UserType, info.user_type) is UserType.SUPER and not self._is_super(asked):
+        if enum_member(UserType, info.user_type) is UserType.SUPER and not self._is_super(request):
             remark = "The super user can only be create by super user"
             return Refusal(Response.SYSTEM_ERROR, remark)
         self.book.create_user(info)
         return _success()
 
     @_applying_changes
-    def update_user(self, asked: IncomingRequest[None]) -> Reply:
+    def update_user(self, request: IncomingRequest[None]) -> Reply:
         """Change the given attributes of a user."""
-        info = _user_of(asked)
+        info = _user_of(request)
         if not info.username:
             return Refusal(Response.INVALID_PARAMETER, _BLANK)
         remark = "The super user can only be update by super user"
-        if enum_member(UserType, info.user_type) is UserType.SUPER and not self._is_super(asked):
+        if enum_member(UserType, info.user_type) is UserType.SUPER and not self._is_super(request):
             return Refusal(Response.SYSTEM_ERROR, remark)
         old = self.book.users.get(info.username)
-        if old is not None and old.is_super and not self._is_super(asked):
+        if old is not None and old.is_super and not self._is_super(request):
             raise UsageError(remark)
         self.book.update_user(info)
         return _success()
 
     @_applying_changes
-    def delete_user(self, asked: IncomingRequest[None]) -> Reply:
+    def delete_user(self, request: IncomingRequest[None]) -> Reply:
         """Remove a user and the user's policies."""
-        name = asked.ext.get("username", "")
+        name = request.ext.get("username", "")
         old = self.book.users.get(name)
-        if old is not None and old.is_super and not self._is_super(asked):
+        if old is not None and old.is_super and not self._is_super(request):
             raise UsageError("The super user can only be update by super user")
         self.book.delete_user(name)
         return _success()
 
     @_permitted_only
-    def show_user(self, asked: IncomingRequest[None]) -> Reply:
+    def show_user(self, request: IncomingRequest[None]) -> Reply:
         """Answer with one user; without a body when it does not exist."""
-        name = asked.ext.get("username", "")
+        name = request.ext.get("username", "")
         if not name.strip():
             return Refusal(Response.INVALID_PARAMETER, _BLANK)
         user = self.book.users.get(name)
@@ -208,9 +208,9 @@ class Acl2Handlers:
         return _success(user.to_fields(with_password=self.terms.as_rocketmq))
 
     @_permitted_only
-    def list_users(self, asked: IncomingRequest[None]) -> Reply:
+    def list_users(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the users whose names contain a text; without a body when there are none."""
-        part = asked.ext.get("filter", "").strip()
+        part = request.ext.get("filter", "").strip()
         shows = self.terms.as_rocketmq
         found = [user.to_fields(with_password=shows) for user in self.book.find_users(part)]
         return _success(found or None)
@@ -218,16 +218,16 @@ class Acl2Handlers:
     # -- policies ----------------------------------------------------------------------------
 
     @_applying_changes
-    def put_acl(self, asked: IncomingRequest[None]) -> Reply:
+    def put_acl(self, request: IncomingRequest[None]) -> Reply:
         """Add entries to a user's policies, or replace them."""
-        info = decode_body(AclInfo, asked.body)
-        self.book.put_policies(asked.ext.get("subject", ""), info)
+        info = decode_body(AclInfo, request.body)
+        self.book.put_policies(request.ext.get("subject", ""), info)
         return _success()
 
     @_applying_changes
-    def delete_acl(self, asked: IncomingRequest[None]) -> Reply:
+    def delete_acl(self, request: IncomingRequest[None]) -> Reply:
         """Remove one entry of a user's policies, or all entries."""
-        ext = asked.ext
+        ext = request.ext
         resource = parse_resource(ext.get("resource"))
         if resource is None and ext.get("resource", "").strip():
             # RocketMQ removes everything then.
@@ -242,15 +242,15 @@ class Acl2Handlers:
         return _success()
 
     @_permitted_only
-    def show_acl(self, asked: IncomingRequest[None]) -> Reply:
+    def show_acl(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the policies of one user; without a body when it has none."""
-        return _success(self.book.user_policies(asked.ext.get("subject", "")))
+        return _success(self.book.user_policies(request.ext.get("subject", "")))
 
     @_permitted_only
-    def list_acls(self, asked: IncomingRequest[None]) -> Reply:
+    def list_acls(self, request: IncomingRequest[None]) -> Reply:
         """Answer with policies filtered by user and resource; without a body when there are
         none."""
-        ext = asked.ext
+        ext = request.ext
         subject, resource = ext.get("subjectFilter", ""), ext.get("resourceFilter", "")
         found = list(self.book.find_policies(subject.strip(), resource.strip()))
         return _success(found or None)
@@ -261,7 +261,7 @@ def _success(body: Any = None) -> Answer:  # noqa: ANN401 - JSON is what it is
     return Answer(body=data, remark=NOT_SET)
 
 
-def _user_of(asked: IncomingRequest[None]) -> UserInfo:
-    info = decode_body(UserInfo, asked.body)
-    info.username = asked.ext.get("username", "")
+def _user_of(request: IncomingRequest[None]) -> UserInfo:
+    info = decode_body(UserInfo, request.body)
+    info.username = request.ext.get("username", "")
     return info

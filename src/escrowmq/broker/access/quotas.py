@@ -65,20 +65,22 @@ class Quotas:
         self._saved_changes = 0
         self._save_at_ms = 0
 
-    def judge(self, asked: Question) -> Refusal | None:
+    def judge(self, request: Question) -> Refusal | None:
         """Count a request for its account. Return the refusal if it exceeds a quota."""
-        account = asked.account
-        reason = self._exceeded_limit(asked)
+        account = request.account
+        reason = self._exceeded_limit(request)
         if not reason:
             return None
         self.refused_count += 1
-        return flow_control_refusal(asked, f"account {account} asks for more than {reason} allows")
+        return flow_control_refusal(
+            request, f"account {account} asks for more than {reason} allows"
+        )
 
-    def _exceeded_limit(self, asked: Question) -> str:
+    def _exceeded_limit(self, request: Question) -> str:
         return (
-            self._count_connection(asked.peer, asked.account)
-            or self._buckets.count_request(asked.account, asked, self._account_rate())
-            or self._exceeded_by_kind(asked)
+            self._count_connection(request.peer, request.account)
+            or self._buckets.count_request(request.account, request, self._account_rate())
+            or self._exceeded_by_kind(request)
         )
 
     def _account_rate(self) -> RateLimit:
@@ -102,19 +104,19 @@ class Quotas:
         again."""
         self._buckets.uncount(account, size)
 
-    def _exceeded_by_kind(self, asked: Question) -> str:
-        code = asked.command.code
-        if asked.row.is_read:
-            return self._exceeded_poll_limit(asked.account)
+    def _exceeded_by_kind(self, request: Question) -> str:
+        code = request.command.code
+        if request.row.is_read:
+            return self._exceeded_poll_limit(request.account)
         if code in _REPLIES:
-            return self._exceeded_free_rate(asked)
+            return self._exceeded_free_rate(request)
         fields = _SENDS.get(code)
         if fields is None:
             return ""
-        ext = asked.ext
+        ext = request.ext
         if ext.get(fields[0]) == self._settings.trace_topic:
-            return self._exceeded_free_rate(asked)
-        return self._exceeded_half_limit(asked.account, ext.get(fields[1], ""))
+            return self._exceeded_free_rate(request)
+        return self._exceeded_half_limit(request.account, ext.get(fields[1], ""))
 
     def _exceeded_poll_limit(self, account: str) -> str:
         most = self._settings.account_polls_max
@@ -122,13 +124,13 @@ class Quotas:
             return f"escrowAccountPolls={most}"
         return ""
 
-    def _exceeded_free_rate(self, asked: Question) -> str:
+    def _exceeded_free_rate(self, request: Question) -> str:
         """Count a request that needs no right: a trace, which every account may send, or a reply,
         which is pushed to the requesting client. Return the quota that it exceeds, else an empty
         text."""
         most = self._settings.account_free_bytes_per_s
         rate = RateLimit(0, most, "", "escrowAccountFreeBytesPerSecond")
-        return self._free_buckets.count_request(asked.account, asked, rate)
+        return self._free_buckets.count_request(request.account, request, rate)
 
     def _exceeded_half_limit(self, account: str, properties: str) -> str:
         settings = self._settings

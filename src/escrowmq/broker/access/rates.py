@@ -34,10 +34,10 @@ class TokenBuckets:
         self._buckets: dict[str, _TokenBucket] = {}
         """By sender, the least recently used first."""
 
-    def count_request(self, sender: str, asked: Question, rate: RateLimit) -> str:
+    def count_request(self, sender: str, request: Question, rate: RateLimit) -> str:
         """Count a request of a sender. Return the setting that it exceeds, else an empty text."""
-        size, is_free = len(asked.body), asked.row.is_free
-        return self.count_size(sender, size, rate, asked.now_ms, is_free=is_free)
+        size, is_free = len(request.body), request.row.is_free
+        return self.count_size(sender, size, rate, request.now_ms, is_free=is_free)
 
     def count_size(
         self, sender: str, size: int, rate: RateLimit, now_ms: int, *, is_free: bool = False
@@ -96,11 +96,11 @@ class AddressRates:
         """Whether there is any limit."""
         return bool(self._settings.requests_per_s or self._settings.bytes_per_s)
 
-    def judge(self, asked: Question, *, account: str = "") -> Refusal | None:
+    def judge(self, request: Question, *, account: str = "") -> Refusal | None:
         """Count a request of an address. Return the refusal if it exceeds the rate. A proved
         account at an address has a rate of its own, so that other clients at the address cannot use
         it up."""
-        host = asked.peer.host
+        host = request.peer.host
         settings = self._settings
         rate = RateLimit(
             settings.requests_per_s,
@@ -108,18 +108,18 @@ class AddressRates:
             "escrowRequestsPerSecond",
             "escrowBytesPerSecond",
         )
-        what = self._buckets.count_request(f"{account}@{host}", asked, rate)
+        what = self._buckets.count_request(f"{account}@{host}", request, rate)
         if not what:
             return None
         self.refused_count += 1
-        return flow_control_refusal(asked, f"{host} asks for more than {what} allows")
+        return flow_control_refusal(request, f"{host} asks for more than {what} allows")
 
 
-def flow_control_refusal(asked: Question, reason: str) -> Refusal:
+def flow_control_refusal(request: Question, reason: str) -> Refusal:
     """Return RocketMQ's flow-control refusal: FLOW_CONTROL for requests that read, whose clients
     pause briefly and retry; SYSTEM_BUSY for all others."""
     return Refusal(
-        Response.FLOW_CONTROL if asked.row.is_read else Response.SYSTEM_BUSY,
+        Response.FLOW_CONTROL if request.row.is_read else Response.SYSTEM_BUSY,
         f"[OVERLOAD]system busy, start flow control for a while: {reason}; send less, in batches, "
         "or have the limit raised",
     )

@@ -14,26 +14,28 @@ class RequestRights:
     """The rights that one request requires: by its row and the stored data, or by RocketMQ's rules
     if a setting says so."""
 
-    def __init__(self, asked: Question, places: StoredDataLookup, settings: BrokerSettings) -> None:
-        self._asked = asked
+    def __init__(
+        self, request: Question, places: StoredDataLookup, settings: BrokerSettings
+    ) -> None:
+        self._request = request
         self._places = places
         self._settings = settings
 
     @property
     def changes_rights(self) -> bool:
         """Whether the request changes rights."""
-        return self._asked.row.rule.changes_rights
+        return self._request.row.rule.changes_rights
 
     def needs(self) -> AdminNeeded | list[Need]:
         """The rights that a request needs under ACL 1.0."""
-        command = self._asked.command
+        command = self._request.command
         if self._settings.acl_as_rocketmq:
             return rocketmq_rights.rocketmq_needs(command)
-        return request_needs.needs_of(self._asked.row.rule.needs, command, self._places)
+        return request_needs.needs_of(self._request.row.rule.needs, command, self._places)
 
     def accesses(self) -> list[Access]:
         """The rights that a request needs under ACL 2.0."""
-        command, cluster = self._asked.command, self._settings.cluster
+        command, cluster = self._request.command, self._settings.cluster
         if self._settings.acl_as_rocketmq:
             return rocketmq_rights.rocketmq_accesses(command, cluster=cluster)
-        return accesses_of(self._asked.row.rule, command, self._places, cluster=cluster)
+        return accesses_of(self._request.row.rule, command, self._places, cluster=cluster)

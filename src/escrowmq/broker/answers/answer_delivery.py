@@ -35,45 +35,45 @@ class AnswerSender:
         self._marks, self._copied = marks, copied
         self.denial_marks.set_marks(marks)
 
-    def after_confirmation(self, asked: Question, denial: Answer | Refusal) -> Answer | Refusal:
+    def after_confirmation(self, request: Question, denial: Answer | Refusal) -> Answer | Refusal:
         """In a group, make an answer that something does not exist wait until the copies confirm a
         later record. The client takes such an answer as final, and a master that was replaced
         without knowing it would deny what its successor has. If the log accepts no record, return a
         retryable refusal."""
-        if self._marks is None or asked.command.flag & Flag.ONE_WAY:
+        if self._marks is None or request.command.flag & Flag.ONE_WAY:
             return denial
         if isinstance(denial, Refusal):
             denial = Answer(denial.code, ext=denial.ext, remark=denial.remark)
         return _wait_for_mark(self.denial_marks.mark(self._moment.now_ms), denial)
 
     def send(
-        self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
+        self, request: Question, reply: Answer | Refusal, *, since_ms: int | None = None
     ) -> None:
         """Send an answer, or hold it until its record may be acknowledged. The timeout runs from
         the request's arrival, or from `since_ms`."""
         if self._marks is not None and isinstance(reply, Answer):
-            is_done = reply.code == Response.SUCCESS and asked.row.is_audited
+            is_done = reply.code == Response.SUCCESS and request.row.is_audited
             # Even if it has changed nothing: it may repeat a change that the copies do not have, or
             # this master was replaced, and lacks what its successor has.
-            mark = self._marks.change_mark(is_needed=is_done and asked.row.code in self._copied)
+            mark = self._marks.change_mark(is_needed=is_done and request.row.code in self._copied)
             reply = _wait_for_mark(mark, reply)
         if (
             isinstance(reply, Answer)
             and reply.log_end > self._ends.answerable_end
-            and not asked.command.flag & Flag.ONE_WAY
+            and not request.command.flag & Flag.ONE_WAY
         ):
-            since_ms = asked.now_ms if since_ms is None else since_ms
-            self.waiting.hold(WaitingAnswer(asked, reply, reply.log_end, since_ms, self.send_now))
+            since_ms = request.now_ms if since_ms is None else since_ms
+            self.waiting.hold(WaitingAnswer(request, reply, reply.log_end, since_ms, self.send_now))
         else:
-            self.send_now(asked, reply)
+            self.send_now(request, reply)
 
-    def send_now(self, asked: Question, reply: Answer | Refusal) -> None:
+    def send_now(self, request: Question, reply: Answer | Refusal) -> None:
         """Send an answer now, and measure its latency."""
         if isinstance(reply, Answer) and reply.tells_safety:
             reply = msgspec.structs.replace(reply, ext={**(reply.ext or {}), **self._ends.safety})
-        asked.peer.dialogue.answer(asked.command, reply)
-        row, took_ms = asked.row, self._moment.now_ms - asked.now_ms
-        is_one_way = asked.command.flag & Flag.ONE_WAY
+        request.peer.dialogue.answer(request.command, reply)
+        row, took_ms = request.row, self._moment.now_ms - request.now_ms
+        is_one_way = request.command.flag & Flag.ONE_WAY
         if took_ms <= 0:
             self._latency.immediate_counts[row.code, reply.code, is_one_way] += 1
         else:

@@ -40,7 +40,7 @@ class AnswersAtOffset(Protocol):
 class WaitingAnswer(msgspec.Struct):
     """A reply that is held until the log has reached `log_end`."""
 
-    asked: Question
+    request: Question
     answer: Answer
     log_end: int
     since_ms: int
@@ -48,7 +48,7 @@ class WaitingAnswer(msgspec.Struct):
 
     def send(self) -> None:
         """Send the reply unchanged."""
-        self.tell(self.asked, self.answer)
+        self.tell(self.request, self.answer)
 
     def send_timed_out(self, code: int) -> None:
         """Send the reply with `code`, or with the code that the reply has for a timeout."""
@@ -57,11 +57,11 @@ class WaitingAnswer(msgspec.Struct):
         late = msgspec.structs.replace(
             self.answer, code=code, remark=None, log_end=0, tells_safety=False
         )
-        self.tell(self.asked, late)
+        self.tell(self.request, late)
 
     def refuse(self, refusal: Refusal) -> None:
         """Send this refusal in place of the reply."""
-        self.tell(self.asked, refusal)
+        self.tell(self.request, refusal)
 
 
 class WaitingAnswers(Part):

@@ -145,7 +145,7 @@ def make_send_handlers(
     putter: MessageStorer,
     transactions: Transactions,
     rules: HalfRules,
-    door: AccessCheck,
+    access: AccessCheck,
 ) -> SendHandlers:
     """Create the handlers that store producers' messages."""
     maker = MessageMaker(b.settings, b.frames, b.identity, b.chance)
@@ -176,7 +176,7 @@ def make_send_handlers(
         identity=b.identity,
         present=b.present,
         requesters=b.requesters,
-        may_store_again=door.may_store_again,
+        may_store_again=access.may_store_again,
     )
 
 
@@ -189,7 +189,7 @@ def make_access_check(
     denials: DenialLog,
     polls: ListPollTables,
 ) -> AccessCheck:
-    """Create the access check (`Door`), which judges every request."""
+    """Create the access check, which judges every request."""
     places = BrokerLookup(
         settings=b.settings,
         store=b.store,
@@ -332,7 +332,7 @@ def make_metrics(
     b: BrokerState,
     transactions: Transactions,
     *,
-    door: AccessCheck,
+    access: AccessCheck,
     rounds: BackgroundRounds,
     ledger: PopLedger,
 ) -> BrokerMetrics:
@@ -353,7 +353,7 @@ def make_metrics(
         latency=b.latency,
         peers=b.peers,
         transactions=transactions,
-        door=door,
+        access=access,
         rounds=rounds,
         gauges=gauges,
         reader_gauges=ConsumerGauges(store=b.store, offsets=b.offsets, ledger=ledger),

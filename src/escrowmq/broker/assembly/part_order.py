@@ -110,7 +110,7 @@ class Assembly:
         self.pulls = make_pull_handlers(b)
         self.pops = make_pop_part(b, putter, self.registration, disk)
         self.clients = make_client_handlers(b, on_producer=self.ends.resume_parked_checks)
-        self.door = make_access_check(
+        self.access = make_access_check(
             b, self.transactions, disk=disk, accounts=accounts, denials=denials,
             polls=self._poll_tables,
         )  # fmt: skip
@@ -120,18 +120,18 @@ class Assembly:
         pending = self._make_pending_handlers(b, denials)
         meter = self.transactions.engine.halves.meter
         handlers = (
-            make_send_handlers(b, putter, self.transactions, rules, self.door),
+            make_send_handlers(b, putter, self.transactions, rules, self.access),
             *(*_make_storing_handlers(b, putter), *_make_reading_handlers(b)),
             *_make_operator_handlers(b, putter, disk, changes, self.pops, meter),
             *(pending, members, self.group_end, sync_state),
             *(self.ends, self.epochs, self.pulls, self.clients),
-            *(*self.pops.handlers, *self.door.handlers),
+            *(*self.pops.handlers, *self.access.handlers),
         )
         self.tables = TableSaver(
             b.topics, b.groups, disk=disk, registration=self.registration, answers=b.answers
         )
         self.serving = RequestServer(
-            present=b.present, calls=b.calls, tables=self.tables, door=self.door, rounds=rounds,
+            present=b.present, calls=b.calls, tables=self.tables, access=self.access, rounds=rounds,
             handlers=handlers,
         )  # fmt: skip
         self.arrivals = self._make_arrivals(b, rounds)
@@ -139,7 +139,7 @@ class Assembly:
         is_slave = is_copy or (replica is not None and replica.is_slave)
         self.remoting = self._make_remoting_front(b, is_slave=is_slave)
         self.measuring = make_metrics(
-            b, self.transactions, door=self.door, rounds=rounds, ledger=self.pops.ledger
+            b, self.transactions, access=self.access, rounds=rounds, ledger=self.pops.ledger
         )
         self.parts = self._ordered_parts(b)
         self.copying = self._make_replication(
@@ -208,7 +208,7 @@ class Assembly:
             members.set_replication(master)
             self.group_end.set_role(master)
             return ReplicationParts(master)
-        copy = make.make_group_copy(b, membership, disk, self.door, self.transactions)
+        copy = make.make_group_copy(b, membership, disk, self.access, self.transactions)
         members.set_replication(copy)
         self.group_end.set_role(copy)
         self.serving.replace_rows(
@@ -227,7 +227,7 @@ class Assembly:
         """Keep only the parts that a copy needs: none that stores, checks or delivers messages on
         its own."""
         self.parts = (
-            *(copy, self.pulls, self.clients, self.registration, self.door),
+            *(copy, self.pulls, self.clients, self.registration, self.access),
             b.answers.waiting,
         )
 
@@ -275,7 +275,7 @@ class Assembly:
             output=b.output,
             serving=self.serving,
             puts=puts,
-            grants=PublishGrants(self.door, self.serving),
+            grants=PublishGrants(self.access, self.serving),
             run_answers=b.run_answers,
             ends=log_ends,
         )
@@ -306,7 +306,7 @@ class Assembly:
         """Drop a held request whose peer no longer waits, so that it takes no messages."""
         for table in self._poll_tables():
             for held in table.polls_of(peer):
-                if held.question.asked.command.opaque == opaque:
+                if held.question.request.command.opaque == opaque:
                     table.remove(held)
 
     def _ordered_parts(self, b: BrokerState) -> tuple[Part, ...]:
@@ -333,7 +333,7 @@ class Assembly:
             self.arrivals,
             self.clients,
             self.registration,
-            self.door,
+            self.access,
             b.answers.denial_marks,
             b.answers.waiting,
         )

@@ -114,7 +114,7 @@ def make_group_copy(
     b: BrokerState,
     membership: GroupMembership,
     disk: Disk,
-    door: AccessCheck,
+    access: AccessCheck,
     transactions: Transactions,
 ) -> GroupCopy:
     """Create the part of a group's member that copies from the master."""
@@ -123,7 +123,7 @@ def make_group_copy(
         b.store,
         b.store.become_copy(),
         disk,
-        users_replaced=door.reload_users,
+        users_replaced=access.reload_users,
         topics=b.topics,
         groups=b.groups,
         offsets=b.offsets,

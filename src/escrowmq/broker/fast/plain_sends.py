@@ -160,10 +160,10 @@ class PlainSends:
         if not self._put_messages:
             self._clear_run()
         elif is_put:
-            told = self._clear_run()
-            self._latency.immediate_counts[Request.SEND_MESSAGE_V2, 0, 0] += len(told)
-            self.count += len(told)
-            for on_put, place, transaction_id in told:
+            stored = self._clear_run()
+            self._latency.immediate_counts[Request.SEND_MESSAGE_V2, 0, 0] += len(stored)
+            self.count += len(stored)
+            for on_put, place, transaction_id in stored:
                 on_put(place, transaction_id)
         else:
             self._report_not_put(now_ms)
@@ -175,6 +175,6 @@ class PlainSends:
             on_put(_NOT_PUT, "")
 
     def _clear_run(self) -> list[tuple[OnPut, int, str]]:
-        told, self._put_messages = self._put_messages, []
+        stored, self._put_messages = self._put_messages, []
         self._peer, self._size, self._has_halves = None, 0, False
-        return told
+        return stored

@@ -44,8 +44,8 @@ class PublishGrants:
     """Judges the signed sends of one run on the fast path, by cached decisions of the access
     check."""
 
-    def __init__(self, door: AccessCheck, serving: RequestServer) -> None:
-        self._door = door
+    def __init__(self, access: AccessCheck, serving: RequestServer) -> None:
+        self._access = access
         self._serving = serving
         self._peer: Peer
         self._known: GrantCache
@@ -56,11 +56,11 @@ class PublishGrants:
     def begin_run(self, peer: Peer, known: GrantCache, now_ms: int) -> bool:
         """Begin a run of one connection. Return False if the access check must judge all its
         requests."""
-        if not self._door.may_cache_decision(peer):
+        if not self._access.may_cache_decision(peer):
             return False
-        if known.version != self._door.version:
+        if known.version != self._access.version:
             known.by_request.clear()
-            known.version = self._door.version
+            known.version = self._access.version
         self._peer, self._known, self._now_ms = peer, known, now_ms
         return True
 
@@ -85,7 +85,7 @@ class PublishGrants:
             if not any(key.has_signed(signature, content, body) for key in keys):
                 return False
         size = len(body)
-        if not self._door.quotas.count_plain(self._peer, account, topic, size, self._now_ms):
+        if not self._access.quotas.count_plain(self._peer, account, topic, size, self._now_ms):
             return False
         self._counted.append((account, size))
         return True
@@ -94,7 +94,7 @@ class PublishGrants:
         code, account, topic = wish
         command = Command(code=code, ext={ACCESS_KEY: account, "b": topic, "i": ""})
         row = self._serving.row(code)
-        found = self._door.lasting_grant_keys(
+        found = self._access.lasting_grant_keys(
             IncomingRequest(self._peer, row, command, None, self._now_ms)
         )
         if found is None:
@@ -104,7 +104,7 @@ class PublishGrants:
     def uncount_last(self) -> None:
         """Uncount the last admitted request, which was not put: the access check will judge it
         again."""
-        self._door.quotas.uncount(*self._counted.pop())
+        self._access.quotas.uncount(*self._counted.pop())
 
     def end_run(self, *, is_stored: bool) -> None:
         """End the run; if it was not stored, uncount all its requests."""

@@ -56,7 +56,7 @@ class BrokerMetrics:
         latency: RequestLatency,
         peers: Peers,
         transactions: Transactions,
-        door: AccessCheck,
+        access: AccessCheck,
         rounds: BackgroundRounds,
         gauges: StoreGauges,
         reader_gauges: ConsumerGauges,
@@ -76,7 +76,7 @@ class BrokerMetrics:
         self._later_gauges = later_gauges
         self._droppers = tuple(droppers)
         self._txn = transactions
-        self._door = door
+        self._access = access
 
     def metric_families(self, now_ms: int) -> list[MetricFamily]:
         """Return all metrics as of now."""
@@ -100,25 +100,25 @@ class BrokerMetrics:
         return sum(dropper.dropped_count for dropper in self._droppers)
 
     def _refusal_families(self) -> list[MetricFamily]:
-        door = self._door
+        access = self._access
         return [
             unlabelled_metric(
                 "escrowmq_denied_requests",
                 "counter",
                 "Requests refused because a right is missing.",
-                door.denials.count,
+                access.denials.count,
             ),
             unlabelled_metric(
                 "escrowmq_limited_requests",
                 "counter",
                 "Requests refused because their address or account exceeded a limit.",
-                door.rates.refused_count + door.quotas.refused_count,
+                access.rates.refused_count + access.quotas.refused_count,
             ),
             unlabelled_metric(
                 "escrowmq_accounts_stale",
                 "gauge",
                 "1 while a file of accounts is invalid and the last valid one is in force.",
-                door.has_stale_accounts,
+                access.has_stale_accounts,
             ),
         ]
 

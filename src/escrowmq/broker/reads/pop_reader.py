@@ -59,20 +59,20 @@ _PERCENT: Final = 100
 class Pop(msgspec.Struct):
     """A pop that was accepted, with its selector. It may wait for messages."""
 
-    asked: IncomingRequest[PopHeader]
+    request: IncomingRequest[PopHeader]
     selector: Selector = EVERYTHING
     born_ms: int = 0
 
     @property
     def header(self) -> PopHeader:
         """The request's fields."""
-        return self.asked.header
+        return self.request.header
 
     @property
     def holding_client(self) -> int:
         """The client whose messages stay invisible for as long as it is connected; NOBODY if it did
         not ask for that."""
-        return self.asked.peer.id if self.asked.ext.get(RENEW) == "true" else NOBODY
+        return self.request.peer.id if self.request.ext.get(RENEW) == "true" else NOBODY
 
 
 class PopResult(msgspec.Struct):
@@ -136,9 +136,9 @@ class QueuePopper:
             )
         return None
 
-    def group_refusal(self, asked: IncomingRequest[PopHeader], now_ms: int) -> Refusal | None:
+    def group_refusal(self, request: IncomingRequest[PopHeader], now_ms: int) -> Refusal | None:
         """Return why a group may not pop from a topic; None if it may."""
-        header = asked.header
+        header = request.header
         topic = self._topics.get(header.topic)
         if topic is None:
             remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
@@ -150,7 +150,7 @@ class QueuePopper:
             remark = (
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
-                f"consumer:[{asked.peer.address}]"
+                f"consumer:[{request.peer.address}]"
             )
             return Refusal(Response.INVALID_PARAMETER, remark)
         name = header.consumer_group
@@ -360,7 +360,7 @@ class QueuePopper:
         shares, group, account = (
             self._ledger.shares,
             pop.header.consumer_group,
-            pop.asked.peer.counted_for,
+            pop.request.peer.counted_for,
         )
         if account:
             shares.note_popper(account, group)

@@ -76,14 +76,14 @@ class PullJudge:
         self._selectors = SelectorCache()
         self._remembered: dict[tuple[object, ...], CachedDecision] = {}
 
-    def decide(self, asked: IncomingRequest[PullHeader], now_ms: int) -> PullDecision | Refusal:
+    def decide(self, request: IncomingRequest[PullHeader], now_ms: int) -> PullDecision | Refusal:
         """Return the decision about a pull, or the refusal."""
-        header = asked.header
-        key = _cache_key(asked.command.code, header)
+        header = request.header
+        key = _cache_key(request.command.code, header)
         known = self._remembered.get(key)
         if known is not None and self.is_still_valid(known, header, header.queue_id):
             return known.judged
-        judged = self._apply_rules(asked, now_ms)
+        judged = self._apply_rules(request, now_ms)
         if isinstance(judged, PullDecision) and _is_cacheable(judged.selector, header.subscription):
             self._cache_decision(key, judged, header)
         return judged
@@ -126,13 +126,13 @@ class PullJudge:
         )
 
     def _apply_rules(
-        self, asked: IncomingRequest[PullHeader], now_ms: int
+        self, request: IncomingRequest[PullHeader], now_ms: int
     ) -> PullDecision | Refusal:
-        header, settings = asked.header, self._settings
+        header, settings = request.header, self._settings
         name = header.consumer_group
         # Looking up a group may create it: a pull that is refused anyway must not do that.
         about = PullFacts(
-            settings, header, asked.command.code, asked.peer.address, None,
+            settings, header, request.command.code, request.peer.address, None,
             self._topics.get(header.topic), self._clients.consumers.get(name),
             self._groups.is_forbidden(name, header.topic),
         )  # fmt: skip

@@ -83,13 +83,13 @@ def slave_rows(
             f"{advice()}",
         )
 
-    def pull(asked: IncomingRequest[PullHeader]) -> Reply:
+    def pull(request: IncomingRequest[PullHeader]) -> Reply:
         if not replica.slave_reads:
             return Refusal(Response.SYSTEM_BUSY, _BUSY)
         # Pulls do not wait at a slave: messages missing here may be at the master. Nor do they
         # commit offsets: the master's replace them.
-        asked.header = _without_effects(asked.header)
-        reply = pulls.pull_messages(asked)
+        request.header = _without_effects(request.header)
+        reply = pulls.pull_messages(request)
         if isinstance(reply, PullAnswer) and reply.code != Response.SUCCESS:
             return msgspec.structs.replace(reply, code=Response.PULL_RETRY_IMMEDIATELY)
         return reply

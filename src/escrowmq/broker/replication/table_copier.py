@@ -241,8 +241,8 @@ class TableCopier:
 
     def _accept_table(self, code: int, body: bytes) -> None:
         is_timer = code == Request.GET_TIMER_CHECK_POINT
-        told = timer_file.progress_part(body) if is_timer else body
-        if self._bodies.get(code) == told:
+        compared = timer_file.progress_part(body) if is_timer else body
+        if self._bodies.get(code) == compared:
             return
         if code == Request.GET_ALL_TOPIC_CONFIG:
             gone = self._topics.replace_with(body, self._is_newer_than_answer)
@@ -255,7 +255,7 @@ class TableCopier:
                 self._offsets_end = self._asked_end
             elif code == Request.GET_ALL_DELAY_OFFSET:
                 self._delays_end = self._asked_end
-        self._bodies[code] = told
+        self._bodies[code] = compared
 
     def apply_fetched(self) -> None:
         """Apply the fetched tables and deletions, if the log has reached the end they refer to."""

@@ -67,10 +67,10 @@ class AckHandlers:
 
     # -- acks ------------------------------------------------------------------------------------
 
-    def ack_message(self, asked: IncomingRequest[AckHeader]) -> Reply:
+    def ack_message(self, request: IncomingRequest[AckHeader]) -> Reply:
         """Acknowledge one message."""
-        header = asked.header
-        bounds = self._queue_bounds(asked.peer, header)
+        header = request.header
+        bounds = self._queue_bounds(request.peer, header)
         if isinstance(bounds, Refusal):
             return bounds
         low, high = bounds
@@ -84,12 +84,12 @@ class AckHandlers:
         receipt = decode_receipt(header.extra_info)
         handle = _check_point_key(header, receipt)
         if receipt.is_orderly:
-            refusal = self._ack_orderly(asked.peer, handle, header.offset, asked.now_ms)
-            return refusal or self._answer_when_stored(asked)
+            refusal = self._ack_orderly(request.peer, handle, header.offset, request.now_ms)
+            return refusal or self._answer_when_stored(request)
         self._ledger.acknowledge(
-            handle, [header.offset], invisible_ms=receipt.invisible_ms, now_ms=asked.now_ms
+            handle, [header.offset], invisible_ms=receipt.invisible_ms, now_ms=request.now_ms
         )
-        return self._answer_when_stored(asked)
+        return self._answer_when_stored(request)
 
     def _queue_bounds(self, peer: Peer, header: AckHeader) -> tuple[int, int] | Refusal:
         """Return the first and end offsets of the queue that a receipt names, or the refusal."""
@@ -132,9 +132,9 @@ class AckHandlers:
             self._on_freed(group, topic, now_ms)
         return None
 
-    def ack_batch(self, asked: IncomingRequest[None]) -> Reply:
+    def ack_batch(self, request: IncomingRequest[None]) -> Reply:
         """Acknowledge many messages."""
-        batches = decode_acks(asked.body)
+        batches = decode_acks(request.body)
         if not batches:
             return Answer(Response.NO_MESSAGE)
         refusal: Refusal | None = None
@@ -147,20 +147,20 @@ class AckHandlers:
             if batch.rq != ORDER_QUEUE:
                 if offsets:
                     self._ledger.acknowledge(
-                        handle, offsets, invisible_ms=batch.it, now_ms=asked.now_ms
+                        handle, offsets, invisible_ms=batch.it, now_ms=request.now_ms
                     )
                 continue
             for offset in offsets:
-                found = self._ack_orderly(asked.peer, handle, offset, asked.now_ms)
+                found = self._ack_orderly(request.peer, handle, offset, request.now_ms)
                 refusal = found or refusal
-        return refusal or self._answer_when_stored(asked)
+        return refusal or self._answer_when_stored(request)
 
-    def _answer_when_stored(self, asked: Question) -> Reply:
+    def _answer_when_stored(self, request: Question) -> Reply:
         """Hold the answer to an acknowledgement until its record is stored, at the end of this
         input."""
         if not self._store.ends.holds_answers:
             return DONE
-        self._done.append(asked)
+        self._done.append(request)
         return HELD
 
     def finish_input(self, now_ms: int) -> None:
@@ -171,16 +171,16 @@ class AckHandlers:
         store = self._store
         is_stored = self._ledger.log_end <= store.ends.answerable_end
         # The log's end now, not the record's: waiting answers must stay in the order of the log.
-        told = DONE if is_stored else Answer(log_end=store.end_offset, late_code=Response.SUCCESS)
-        for asked in done:
-            self._answers.send(asked, told)
+        answer = DONE if is_stored else Answer(log_end=store.end_offset, late_code=Response.SUCCESS)
+        for request in done:
+            self._answers.send(request, answer)
 
     # -- more time -------------------------------------------------------------------------------
 
-    def change_invisible_time(self, asked: IncomingRequest[AckHeader]) -> Reply:
+    def change_invisible_time(self, request: IncomingRequest[AckHeader]) -> Reply:
         """Set a message's invisible time anew, counted from now."""
-        header = asked.header
-        bounds = self._queue_bounds(asked.peer, header)
+        header = request.header
+        bounds = self._queue_bounds(request.peer, header)
         if isinstance(bounds, Refusal):
             return bounds.with_fields(_NOTHING)
         low, high = bounds
@@ -188,13 +188,13 @@ class AckHandlers:
             return Answer(Response.NO_MESSAGE, ext=_NOTHING)
         receipt = decode_receipt(header.extra_info)
         if receipt.is_orderly:
-            return self._change_orderly_time(header, receipt, asked.now_ms)
+            return self._change_orderly_time(header, receipt, request.now_ms)
         pop_ms = self._ledger.change_invisible_time(
             _check_point_key(header, receipt),
             header.offset,
             old_ms=receipt.invisible_ms,
             invisible_ms=header.invisible_time,
-            now_ms=asked.now_ms,
+            now_ms=request.now_ms,
         )
         if pop_ms is None:
             return Answer(Response.SYSTEM_ERROR, ext=_NOTHING)

@@ -85,36 +85,36 @@ class AssignmentHandlers:
 
     # -- modes -----------------------------------------------------------------------------------
 
-    def set_mode(self, asked: IncomingRequest[None]) -> Reply:
+    def set_mode(self, request: IncomingRequest[None]) -> Reply:
         """Set whether a group pops or pulls a topic."""
-        mode = decode_body(RequestMode, asked.body)
+        mode = decode_body(RequestMode, request.body)
         if mode.topic.startswith(Topic.RETRY_PREFIX):
             remark = "retry topic is not allowed to set mode"
             return Refusal(Response.NO_PERMISSION, remark)
         if self._topics.get(mode.topic) is None:
             remark = f"topic[{mode.topic}] not exist"
             return Refusal(Response.TOPIC_NOT_EXIST, remark)
-        if self._groups.get_or_create(mode.consumer_group, asked.now_ms) is None:
+        if self._groups.get_or_create(mode.consumer_group, request.now_ms) is None:
             remark = "subscription group does not exist"
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         self._disk.replace(PATH, self.modes.encode_with(mode))
         self.modes.put(mode)
         return DONE
 
-    def list_modes(self, asked: IncomingRequest[None]) -> Reply:
+    def list_modes(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the modes that operators have set."""
         return Answer(body=self.modes.encode())
 
     # -- assignments -----------------------------------------------------------------------------
 
-    def query_assignment(self, asked: IncomingRequest[None]) -> Reply:
+    def query_assignment(self, request: IncomingRequest[None]) -> Reply:
         """Answer a client with the queues of a topic that are assigned to it."""
-        query = decode_body(_AssignmentQuery, asked.body)
+        query = decode_body(_AssignmentQuery, request.body)
 
         def on_route(queues: list[QueueId]) -> None:
-            self._answers.send(asked, Answer(body=self._assignment_body(query, queues)))
+            self._answers.send(request, Answer(body=self._assignment_body(query, queues)))
 
-        self._find_route(query.topic, on_route, asked.now_ms)
+        self._find_route(query.topic, on_route, request.now_ms)
         return HELD
 
     def _assignment_body(self, query: _AssignmentQuery, queues: list[QueueId]) -> bytes:

@@ -115,7 +115,7 @@ class ConfigHandlers:
         found["listenPort"] = self._identity.address.rpartition(":")[2]
         return found
 
-    def show_settings(self, asked: IncomingRequest[None]) -> Reply:
+    def show_settings(self, request: IncomingRequest[None]) -> Reply:
         """Answer with all settings, one line each."""
         body = "".join(
             f"{name}={value}\n" for name, value in sorted(self._shown_settings().items())
@@ -132,11 +132,11 @@ class ConfigHandlers:
             ext={"version": version, "escrowChanges": fastjson.encode(changed).decode()},
         )
 
-    def update_settings(self, asked: IncomingRequest[None]) -> Reply:
+    def update_settings(self, request: IncomingRequest[None]) -> Reply:
         """Change settings permanently, all of them or none. They are saved before they take
         effect."""
         try:
-            texts = parse_java_properties(asked.body.decode("utf-8", "replace"))
+            texts = parse_java_properties(request.body.decode("utf-8", "replace"))
         except ConfError as error:
             return Refusal(Response.SYSTEM_ERROR, str(error))
         if not texts:
@@ -165,34 +165,36 @@ class ConfigHandlers:
             check_hours(parsed.get("deleteWhen", ""))
         except UsageError as error:
             return Refusal(Response.INVALID_PARAMETER, str(error))
-        before, who = self._changes.current_texts(), audit_log.sender_text(asked)
-        data = self._changes.encode_with(parsed, who=who, at_ms=asked.now_ms)
+        before, who = self._changes.current_texts(), audit_log.sender_text(request)
+        data = self._changes.encode_with(parsed, who=who, at_ms=request.now_ms)
         self._disk.replace(CHANGES_FILE, data)
-        self._changes.apply_values(parsed, who=who, at_ms=asked.now_ms)
-        self._version.advance(asked.now_ms)
-        self._log_changes(asked, before, texts)
+        self._changes.apply_values(parsed, who=who, at_ms=request.now_ms)
+        self._version.advance(request.now_ms)
+        self._log_changes(request, before, texts)
         if "brokerPermission" in texts:
-            self._topics.mark_all_unregistered(asked.now_ms)
+            self._topics.mark_all_unregistered(request.now_ms)
         later = sorted(_FROM_NEXT_START & texts.keys())
         remark = f"{', '.join(later)}: saved; it takes effect at the next start" if later else None
         return Answer(remark=remark)
 
     def _log_changes(
-        self, asked: IncomingRequest[None], before: dict[str, str], names: Iterable[str]
+        self, request: IncomingRequest[None], before: dict[str, str], names: Iterable[str]
     ) -> None:
         """Write each changed setting, with its old and new value, to the broker's log and the audit
         log."""
         after = self._changes.current_texts()
         for name in sorted(names):
             old, new = (_HIDDEN if name in _SECRET else texts[name] for texts in (before, after))
-            audit_log.write_line("setting", asked, name=name, before=old, after=new)
-            _log.warning("%s changed %s from %s to %s", asked.peer.address, name, old, new)
+            audit_log.write_line("setting", request, name=name, before=old, after=new)
+            _log.warning("%s changed %s from %s to %s", request.peer.address, name, old, new)
 
     # -- figures -----------------------------------------------------------------------------
 
-    def runtime_info(self, asked: IncomingRequest[None]) -> Reply:
+    def runtime_info(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the metrics that mqadmin's clusterList and brokerStatus show."""
-        body = fastjson.encode({"table": dict(sorted(self._runtime_figures(asked.now_ms).items()))})
+        body = fastjson.encode(
+            {"table": dict(sorted(self._runtime_figures(request.now_ms).items()))}
+        )
         return Answer(body=body)
 
     def _runtime_figures(self, now_ms: int) -> dict[str, str]:
@@ -248,7 +250,7 @@ class ConfigHandlers:
             figures[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         return figures
 
-    def cold_data_info(self, asked: IncomingRequest[None]) -> Reply:
+    def cold_data_info(self, request: IncomingRequest[None]) -> Reply:
         """Answer that reads of old data are not throttled."""
         body = {
             "runtimeTable": {},
@@ -259,32 +261,32 @@ class ConfigHandlers:
         }
         return Answer(body=fastjson.encode(body))
 
-    def ignore_cold_data_hint(self, asked: IncomingRequest[None]) -> Reply:
+    def ignore_cold_data_hint(self, request: IncomingRequest[None]) -> Reply:
         """Ignore a hint about reading old data, and answer that it was accepted: the operating
         system's page cache decides."""
         return DONE
 
-    def answer_no_rocksdb(self, asked: IncomingRequest[None]) -> Reply:
+    def answer_no_rocksdb(self, request: IncomingRequest[None]) -> Reply:
         """Answer that the store does not use RocksDB."""
         return Answer(body=b'{"checkStatus":2}')
 
-    def export_tables(self, asked: IncomingRequest[None]) -> Reply:
+    def export_tables(self, request: IncomingRequest[None]) -> Reply:
         """Answer that the export is done: the tables are in JSON already."""
         return Answer(remark="export done.")
 
     # -- clean-up ----------------------------------------------------------------------------
 
-    def remove_unused_queues(self, asked: IncomingRequest[None]) -> Reply:
+    def remove_unused_queues(self, request: IncomingRequest[None]) -> Reply:
         """Remove the queues of deleted topics."""
         cleaned = self._store.remove_other_queues(self._topics.names())
         _log.info(
             "queues of %d deleted topics were removed, as requested by %s",
             len(cleaned),
-            asked.peer.address,
+            request.peer.address,
         )
         return DONE
 
-    def delete_expired_files(self, asked: IncomingRequest[None]) -> Reply:
+    def delete_expired_files(self, request: IncomingRequest[None]) -> Reply:
         """Start deleting expired log files now, at any hour."""
         self._store.retention.request_cleanup()
         return DONE

@@ -21,11 +21,11 @@ class ConnectionHandlers:
         self._clients = clients
         self._readers = readers
 
-    def consumer_connections(self, asked: IncomingRequest[ConsumerGroupHeader]) -> Reply:
+    def consumer_connections(self, request: IncomingRequest[ConsumerGroupHeader]) -> Reply:
         """Answer with the live members of a group and their subscriptions. Members that only pop
         are included; RocketMQ (AdminBrokerProcessor) calls a group of only such members not
         online."""
-        name = asked.header.consumer_group
+        name = request.header.consumer_group
         group = self._readers.live_members(name)
         if group is None:
             return Refusal(Response.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
@@ -40,16 +40,16 @@ class ConnectionHandlers:
         )
         return Answer(body=body)
 
-    def producer_connections(self, asked: IncomingRequest[ProducerGroupHeader]) -> Reply:
+    def producer_connections(self, request: IncomingRequest[ProducerGroupHeader]) -> Reply:
         """Answer with the live members of a producer group."""
-        name = asked.header.producer_group
+        name = request.header.producer_group
         channels = self._clients.producers.get(name)
         if channels is None:
             return Refusal(Response.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         found = [_connection_body(channel) for channel in channels.values()]
         return Answer(body=fastjson.encode({"connectionSet": found}))
 
-    def all_producers(self, asked: IncomingRequest[None]) -> Reply:
+    def all_producers(self, request: IncomingRequest[None]) -> Reply:
         """Answer with every live producer."""
         data = {
             name: [
@@ -66,9 +66,9 @@ class ConnectionHandlers:
         }
         return Answer(body=fastjson.encode({"data": data}))
 
-    def subscription(self, asked: IncomingRequest[GroupTopicHeader]) -> Reply:
+    def subscription(self, request: IncomingRequest[GroupTopicHeader]) -> Reply:
         """Answer with the subscription of a live group to a topic."""
-        header = asked.header
+        header = request.header
         body: dict[str, Any] = {"group": header.group, "topic": header.topic}
         subscription = self._readers.subscription(header.group, header.topic)
         if subscription is not None:

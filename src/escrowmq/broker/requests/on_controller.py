@@ -27,11 +27,11 @@ class ControllerHandlers:
         self._settings = settings
         self._group = group
 
-    def controller_metadata(self, asked: IncomingRequest[None]) -> Reply:
+    def controller_metadata(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the address of the master, as the leader of the controllers."""
         report = self._group.report()
         if report is None:
-            return not_supported(asked)
+            return not_supported(request)
         return Answer(
             ext={
                 "group": report.broker,
@@ -42,20 +42,20 @@ class ControllerHandlers:
             }
         )
 
-    def sync_state(self, asked: IncomingRequest[None]) -> Reply:
+    def sync_state(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the members that are in sync, for mqadmin's getSyncStateSet
         (BrokerReplicasInfo)."""
         report = self._group.report()
         if report is None:
-            return not_supported(asked)
+            return not_supported(request)
         try:
-            names = msgspec.json.decode(asked.command.body, type=list[str])
+            names = msgspec.json.decode(request.command.body, type=list[str])
         except msgspec.MsgspecError:
             return Refusal(Response.INVALID_PARAMETER, "a JSON array of broker names is expected")
         known = {report.broker: _replicas(report)} if report.broker in names else {}
         return Answer(body=fastjson.encode({"replicasInfoTable": known}))
 
-    def log_epochs(self, asked: IncomingRequest[None]) -> Reply:
+    def log_epochs(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the epochs that wrote the log, for mqadmin's getBrokerEpoch
         (EpochEntryCache)."""
         report = self._group.report()

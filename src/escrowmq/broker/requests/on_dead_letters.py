@@ -71,9 +71,9 @@ class DeadLetterHandlers:
         self._putter = putter
         self._fresh: deque[tuple[str, str]] = deque(maxlen=_FRESH_MAX)
 
-    def redeliver(self, asked: IncomingRequest[None]) -> Reply:
+    def redeliver(self, request: IncomingRequest[None]) -> Reply:
         """Redeliver dead letters of one queue to their group, the oldest first."""
-        wanted = read_own_body(asked.command, DeadLetterSelector)
+        wanted = read_own_body(request.command, DeadLetterSelector)
         queue = Topic.DLQ_PREFIX + wanted.group
         low, end = self._store.bounds(queue, wanted.queue_id)
         first = max(low, wanted.begin)
@@ -92,7 +92,7 @@ class DeadLetterHandlers:
                 continue
             count += 1
             if not wanted.is_dry_run:
-                found = self._redeliver_letter(letter, wanted.group, topic, asked.now_ms)
+                found = self._redeliver_letter(letter, wanted.group, topic, request.now_ms)
                 if isinstance(found, Refusal):
                     if put is None:
                         return found

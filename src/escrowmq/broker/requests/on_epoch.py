@@ -35,7 +35,7 @@ from escrowmq.txn.epoch_decision import EpochDecider
 class _WaitingRequest(msgspec.Struct):
     """A request to be answered once the decision is carried out."""
 
-    asked: Question
+    request: Question
     query: StreamQuery
     batch: int
     body: bytes
@@ -86,16 +86,16 @@ class EpochHandlers(Part):
 
     # -- requests ----------------------------------------------------------------------------
 
-    def decide_epoch(self, asked: IncomingRequest[None]) -> Reply:
+    def decide_epoch(self, request: IncomingRequest[None]) -> Reply:
         """Decide which tokens of an epoch count. The answer is sent once their messages are visible
         and this is durable."""
-        wish = read_own_body(asked.command, DecideEpoch)
+        wish = read_own_body(request.command, DecideEpoch)
         query, batch = parse_epoch(wish.group, wish.epoch)
-        self._topics.get_or_create(Topic.DECISIONS, now_ms=asked.now_ms)
-        decided = self._decider.decide(query, batch, wish.tokens, asked.now_ms)
+        self._topics.get_or_create(Topic.DECISIONS, now_ms=request.now_ms)
+        decided = self._decider.decide(query, batch, wish.tokens, request.now_ms)
         if decided.refusal:
             return self._answers.after_confirmation(
-                asked, Refusal(Response.SYSTEM_ERROR, decided.refusal)
+                request, Refusal(Response.SYSTEM_ERROR, decided.refusal)
             )
         if decided.put is not None:
             return self._putter.put_refusal(decided.put)
@@ -104,35 +104,35 @@ class EpochHandlers(Part):
             tokens=decided.tokens,
             count=sum(decided.tokens.values()),
         )
-        return self._hold_until_visible(asked, query, batch, body)
+        return self._hold_until_visible(request, query, batch, body)
 
-    def abandon_tokens(self, asked: IncomingRequest[None]) -> Reply:
+    def abandon_tokens(self, request: IncomingRequest[None]) -> Reply:
         """Delete the halves of tokens that do not count."""
-        wish = read_own_body(asked.command, AbandonTokens)
+        wish = read_own_body(request.command, AbandonTokens)
         query, batch = parse_epoch(wish.group, wish.epoch)
-        count = self._decider.abandon(query, batch, wish.tokens, asked.now_ms)
+        count = self._decider.abandon(query, batch, wish.tokens, request.now_ms)
         return Answer(body=msgspec.json.encode(AbandonedCount(count=count)))
 
-    def show_decision(self, asked: IncomingRequest[None]) -> Reply:
+    def show_decision(self, request: IncomingRequest[None]) -> Reply:
         """Answer whether an epoch is decided, and for which tokens."""
-        wish = read_own_body(asked.command, EpochId)
+        wish = read_own_body(request.command, EpochId)
         query, batch = parse_epoch(wish.group, wish.epoch)
         known = self._engine.halves.epochs.decision(query, batch)
         if known is None:
             body = EpochDecision(decided="no", tokens={}, count=0)
-            return self._answers.after_confirmation(asked, Answer(body=msgspec.json.encode(body)))
+            return self._answers.after_confirmation(request, Answer(body=msgspec.json.encode(body)))
         body = EpochDecision(
             decided="before", tokens=known.tokens, count=sum(known.tokens.values())
         )
-        return self._hold_until_visible(asked, query, batch, body)
+        return self._hold_until_visible(request, query, batch, body)
 
     def _hold_until_visible(
-        self, asked: Question, query: StreamQuery, batch: int, body: EpochDecision
+        self, request: Question, query: StreamQuery, batch: int, body: EpochDecision
     ) -> AnswerLater:
         """Hold the answer until all messages of the epoch are visible and the outcome is
         durable."""
-        if not asked.command.flag & Flag.ONE_WAY:
-            self._waiting.append(_WaitingRequest(asked, query, batch, msgspec.json.encode(body)))
+        if not request.command.flag & Flag.ONE_WAY:
+            self._waiting.append(_WaitingRequest(request, query, batch, msgspec.json.encode(body)))
         return HELD
 
     def finish_input(self, now_ms: int) -> None:
@@ -140,11 +140,11 @@ class EpochHandlers(Part):
         are sealed."""
         still: list[_WaitingRequest] = []
         for item in self._waiting:
-            if item.asked.peer.id not in self._peers.by_id:
+            if item.request.peer.id not in self._peers.by_id:
                 continue
             if not self._decider.is_carried_out(item.query, item.batch):
                 still.append(item)
                 continue
-            told = Answer(body=item.body, log_end=self._store.end_offset)
-            self._answers.send(item.asked, told, since_ms=now_ms)
+            answer = Answer(body=item.body, log_end=self._store.end_offset)
+            self._answers.send(item.request, answer, since_ms=now_ms)
         self._waiting[:] = still

@@ -58,26 +58,26 @@ class GroupMemberHandlers:
         """Return the state of the group as this member knows it; None if it is in no group."""
         return None if self._end is None else self._end.report()
 
-    def group_status(self, asked: IncomingRequest[None]) -> Reply:
+    def group_status(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the state of the group as this member knows it."""
         if self._end is None:
             return _ALONE
         return Answer(body=msgspec.json.encode(self._end.report()))
 
-    def switch_master(self, asked: IncomingRequest[None]) -> Reply:
+    def switch_master(self, request: IncomingRequest[None]) -> Reply:
         """Begin a planned change of the master."""
         if self._end is None:
             return _ALONE
         try:
-            return Answer(ext={"member": self._end.switch_master(asked.ext.get("member", ""))})
+            return Answer(ext={"member": self._end.switch_master(request.ext.get("member", ""))})
         except UsageError as error:
             return Refusal(Response.SYSTEM_ERROR, str(error))
 
-    def become_master_by_force(self, asked: IncomingRequest[None]) -> Reply:
+    def become_master_by_force(self, request: IncomingRequest[None]) -> Reply:
         """Make this member the master by force; records that only other members have are lost."""
         if self._end is None:
             return _ALONE
-        if asked.ext.get("acceptLoss") != "true":
+        if request.ext.get("acceptLoss") != "true":
             remark = (
                 "what was acknowledged and is only on other members is lost by this; "
                 "acceptLoss=true says that this is known"
@@ -89,12 +89,14 @@ class GroupMemberHandlers:
             return Refusal(Response.SYSTEM_ERROR, str(error))
         return DONE
 
-    def inject_fault(self, asked: IncomingRequest[None]) -> Reply:
+    def inject_fault(self, request: IncomingRequest[None]) -> Reply:
         """Inject a fault into this member, for a failover drill."""
         if self._end is None:
             return _ALONE
         try:
-            found = self._end.inject_fault(asked.ext, who=sender_text(asked), at_ms=asked.now_ms)
+            found = self._end.inject_fault(
+                request.ext, who=sender_text(request), at_ms=request.now_ms
+            )
         except UsageError as error:
             return Refusal(Response.SYSTEM_ERROR, str(error))
         return Answer(ext=found)

@@ -50,20 +50,20 @@ class GroupHandlers:
         self._clients = clients
         self._forgetters = forgetters
 
-    def put_group(self, asked: IncomingRequest[None]) -> Reply:
+    def put_group(self, request: IncomingRequest[None]) -> Reply:
         """Create a consumer group or change it."""
-        config = decode_body(GroupConfig, asked.body)
+        config = decode_body(GroupConfig, request.body)
         self._apply_attributes(config)
-        self._groups.put(config, asked.now_ms)
+        self._groups.put(config, request.now_ms)
         return DONE
 
-    def put_groups(self, asked: IncomingRequest[None]) -> Reply:
+    def put_groups(self, request: IncomingRequest[None]) -> Reply:
         """Create or change several consumer groups; none if one is refused."""
-        configs = decode_body(_GroupListBody, asked.body).group_config_list
+        configs = decode_body(_GroupListBody, request.body).group_config_list
         for config in configs:
             self._apply_attributes(config)
         for config in configs:
-            self._groups.put(config, asked.now_ms)
+            self._groups.put(config, request.now_ms)
         return DONE
 
     def _apply_attributes(self, config: GroupConfig) -> None:
@@ -88,15 +88,15 @@ class GroupHandlers:
             known.attributes if known else {}, changes, is_new=known is None
         )
 
-    def all_groups(self, asked: IncomingRequest[None]) -> Reply:
+    def all_groups(self, request: IncomingRequest[None]) -> Reply:
         """Answer with every group's configuration."""
         body = fastjson.encode(_without_nulls(msgspec.to_builtins(self._groups.file())))
         return Answer(body=body)
 
-    def delete_group(self, asked: IncomingRequest[DeleteGroupHeader]) -> Reply:
+    def delete_group(self, request: IncomingRequest[DeleteGroupHeader]) -> Reply:
         """Delete a group, and its offsets if requested."""
-        header = asked.header
-        self._groups.delete(header.group_name, asked.now_ms)
+        header = request.header
+        self._groups.delete(header.group_name, request.now_ms)
         for forget in self._forgetters:
             forget(header.group_name)
         if header.clean_offset:
@@ -104,22 +104,22 @@ class GroupHandlers:
         if self._settings.creates_groups:
             retry = Topic.RETRY_PREFIX + header.group_name
             if header.group_name not in self._clients.consumers:
-                self._topics.delete(retry, asked.now_ms)
+                self._topics.delete(retry, request.now_ms)
         return DONE
 
-    def get_group(self, asked: IncomingRequest[GroupHeader]) -> Reply:
+    def get_group(self, request: IncomingRequest[GroupHeader]) -> Reply:
         """Answer with one group's configuration; create the group first where groups may be created
         by use."""
-        config = self._groups.get_or_create(asked.header.group, asked.now_ms)
+        config = self._groups.get_or_create(request.header.group, request.now_ms)
         if config is None:
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         body = fastjson.encode(_without_nulls(msgspec.to_builtins(config)))
         return Answer(body=body)
 
-    def forbid_reading(self, asked: IncomingRequest[GroupTopicHeader]) -> Reply:
+    def forbid_reading(self, request: IncomingRequest[GroupTopicHeader]) -> Reply:
         """Allow or forbid a group to read a topic. Without a value, only answer with the present
         state."""
-        header = asked.header
+        header = request.header
         groups = self._groups
         if header.readable is False and not self._settings.places_as_rocketmq:
             # RocketMQ stores the value for any group name.
@@ -131,7 +131,7 @@ class GroupHandlers:
                 return Refusal(Response.TOPIC_NOT_EXIST, remark)
         if header.readable is not None:
             groups.forbid(
-                header.group, header.topic, is_readable=header.readable, now_ms=asked.now_ms
+                header.group, header.topic, is_readable=header.readable, now_ms=request.now_ms
             )
         answer = {
             "group": header.group,

@@ -90,33 +90,33 @@ class HeartbeatHandlers(Part):
 
     # -- membership --------------------------------------------------------------------------
 
-    def heartbeat(self, asked: IncomingRequest[None]) -> Reply:
+    def heartbeat(self, request: IncomingRequest[None]) -> Reply:
         """Register a client's groups and subscriptions."""
-        body = decode_body(HeartbeatBody, asked.body)
-        self._check_limits(asked.peer, body)
+        body = decode_body(HeartbeatBody, request.body)
+        self._check_limits(request.peer, body)
         channel = Channel(
-            peer=asked.peer.id,
+            peer=request.peer.id,
             client_id=body.client_id,
-            language=language_name(asked.command.language),
-            version=asked.command.version,
-            address=asked.peer.address,
-            seen_ms=asked.now_ms,
-            account=asked.peer.counted_for,
+            language=language_name(request.command.language),
+            version=request.command.version,
+            address=request.peer.address,
+            seen_ms=request.now_ms,
+            account=request.peer.counted_for,
         )
         is_known = (
-            body.fingerprint != 0 and self._fingerprints.get(asked.peer.id) == body.fingerprint
+            body.fingerprint != 0 and self._fingerprints.get(request.peer.id) == body.fingerprint
         )
-        self._fingerprints[asked.peer.id] = body.fingerprint
+        self._fingerprints[request.peer.id] = body.fingerprint
         for producer in body.producers or ():
             if self._clients.add_producer(producer.group_name, channel):
-                self._on_producer(producer.group_name, channel, asked.now_ms)
+                self._on_producer(producer.group_name, channel, request.now_ms)
         new_count = 0
         for consumer in body.consumers or ():
             if self._groups.find(consumer.group_name) is None:
                 new_count += 1
                 if new_count > GROUPS_AT_ONCE_MAX:
                     continue  # its next heartbeat adds it
-            self._register_consumer(consumer, channel, asked.now_ms, without_sub=body.without_sub)
+            self._register_consumer(consumer, channel, request.now_ms, without_sub=body.without_sub)
         ext = {
             "IS_SUPPORT_HEART_BEAT_V2": "true",
             "IS_SUB_CHANGE": "false" if is_known else "true",
@@ -223,15 +223,15 @@ class HeartbeatHandlers(Part):
         if config is None or config.notify_consumer_ids_changed_enable:
             self._notify_members(group)
 
-    def unregister_client(self, asked: IncomingRequest[UnregisterClientHeader]) -> Reply:
+    def unregister_client(self, request: IncomingRequest[UnregisterClientHeader]) -> Reply:
         """Remove a client from its groups."""
-        header = asked.header
+        header = request.header
         clients = self._clients
-        self._fingerprints.pop(asked.peer.id, None)
+        self._fingerprints.pop(request.peer.id, None)
         if header.producer_group:
-            clients.remove_producer(header.producer_group, asked.peer.id)
+            clients.remove_producer(header.producer_group, request.peer.id)
         if header.consumer_group:
-            group = clients.remove_consumer(header.consumer_group, asked.peer.id)
+            group = clients.remove_consumer(header.consumer_group, request.peer.id)
             if group is not None:
                 self._notify_member_left(group)
         return DONE
@@ -273,9 +273,9 @@ class HeartbeatHandlers(Part):
         """The time at which `wake` has something to do."""
         return 0 if self._unnotified else self._scan_at_ms
 
-    def list_consumers(self, asked: IncomingRequest[ConsumerGroupHeader]) -> Reply:
+    def list_consumers(self, request: IncomingRequest[ConsumerGroupHeader]) -> Reply:
         """Answer with the client ids of a group's members."""
-        name = asked.header.consumer_group
+        name = request.header.consumer_group
         group = self._clients.consumers.get(name)
         if group is None:
             return Refusal(Response.SYSTEM_ERROR, f"no consumer for this group, {name}")
@@ -284,19 +284,19 @@ class HeartbeatHandlers(Part):
 
     # -- order -------------------------------------------------------------------------------
 
-    def lock_queues(self, asked: IncomingRequest[None]) -> Reply:
+    def lock_queues(self, request: IncomingRequest[None]) -> Reply:
         """Lock queues for a client, except those that another client of its group holds. Queues and
         groups that do not exist have no locks. Answer with the locked queues."""
-        body = decode_body(LockBody, asked.body)
+        body = decode_body(LockBody, request.body)
         group, locks = body.consumer_group, self._locks
-        owner = LockOwner(body.client_id, asked.peer.counted_for)
+        owner = LockOwner(body.client_id, request.peer.counted_for)
         locked = [
             queue
             for queue in body.mq_set
             if len(queue.topic) <= TOPIC_SIZE_MAX_LONG
             and (queue.topic, queue.queue_id) in self._queues
-            and self._may_lock(group, owner, asked.now_ms)
-            and locks.lock(group, owner, queue.topic, queue.queue_id, asked.now_ms)
+            and self._may_lock(group, owner, request.now_ms)
+            and locks.lock(group, owner, queue.topic, queue.queue_id, request.now_ms)
         ]
         return Answer(body=fastjson.encode({"lockOKMQSet": locked}))
 
@@ -310,19 +310,19 @@ class HeartbeatHandlers(Part):
             or self._groups.get_or_create(group, now_ms) is not None
         )
 
-    def unlock_queues(self, asked: IncomingRequest[None]) -> Reply:
+    def unlock_queues(self, request: IncomingRequest[None]) -> Reply:
         """Unlock queues that a client holds."""
-        body = decode_body(LockBody, asked.body)
+        body = decode_body(LockBody, request.body)
         for queue in body.mq_set:
             self._locks.unlock(body.consumer_group, body.client_id, queue.topic, queue.queue_id)
         return DONE
 
     # -- filters -----------------------------------------------------------------------------
 
-    def check_subscription(self, asked: IncomingRequest[None]) -> Reply:
+    def check_subscription(self, request: IncomingRequest[None]) -> Reply:
         """Answer whether this broker supports a subscription."""
-        if asked.body:
-            subscription = decode_body(CheckClientBody, asked.body).subscription_data
+        if request.body:
+            subscription = decode_body(CheckClientBody, request.body).subscription_data
             if subscription is not None and not is_tag_expression(subscription.expression_type):
                 if not self._settings.has_property_filter:
                     return Refusal(

@@ -44,9 +44,9 @@ class OffsetHandlers:
         self._queues = ExistingQueues(settings, topics, store)
         self._answers = answers
 
-    def query_offset(self, asked: IncomingRequest[QueryOffsetHeader]) -> Reply:
+    def query_offset(self, request: IncomingRequest[QueryOffsetHeader]) -> Reply:
         """Answer with the committed offset of a group in a queue."""
-        header = asked.header
+        header = request.header
         topic, queue_id = header.topic, header.queue_id
         offset = self._offsets.get(header.consumer_group, topic, queue_id)
         if offset >= 0:
@@ -56,7 +56,7 @@ class OffsetHandlers:
         # full disk nothing can be confirmed, but new groups must still be able to start.
         if self._store.write_gate.is_short_of_disk:
             return unknown
-        return self._answers.after_confirmation(asked, unknown)
+        return self._answers.after_confirmation(request, unknown)
 
     def _answer_without_offset(self, header: QueryOffsetHeader) -> Answer | Refusal:
         """Return the answer about a group that has no offset in a queue: offset 0, or that none was
@@ -87,11 +87,11 @@ class OffsetHandlers:
             settings.memory_size * settings.memory_percent // 100
         )
 
-    def commit_offset(self, asked: IncomingRequest[CommitOffsetHeader]) -> Reply:
+    def commit_offset(self, request: IncomingRequest[CommitOffsetHeader]) -> Reply:
         """Commit an offset for a group."""
-        header = asked.header
+        header = request.header
         group, topic = header.consumer_group, header.topic
-        if self._groups.get_or_create(group, asked.now_ms) is None:
+        if self._groups.get_or_create(group, request.now_ms) is None:
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if self._topics.get(topic) is None:
             return Refusal(Response.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
@@ -111,12 +111,12 @@ class OffsetHandlers:
             )
         if self._offsets.has_reset(group, topic, header.queue_id):
             return Answer(remark="Offset has been previously reset")
-        self._offsets.commit(group, topic, header.queue_id, header.commit_offset, asked.now_ms)
+        self._offsets.commit(group, topic, header.queue_id, header.commit_offset, request.now_ms)
         return DONE
 
-    def search_offset(self, asked: IncomingRequest[SearchOffsetHeader]) -> Reply:
+    def search_offset(self, request: IncomingRequest[SearchOffsetHeader]) -> Reply:
         """Answer with the queue offset for a time."""
-        header = asked.header
+        header = request.header
         offset = self._store.offset_at(
             header.topic,
             header.queue_id,
@@ -125,20 +125,20 @@ class OffsetHandlers:
         )
         return _offset_answer(offset)
 
-    def max_offset(self, asked: IncomingRequest[QueueHeader]) -> Reply:
+    def max_offset(self, request: IncomingRequest[QueueHeader]) -> Reply:
         """Answer with the offset after a queue's newest message."""
-        header = asked.header
+        header = request.header
         return _offset_answer(self._store.bounds(header.topic, header.queue_id)[1])
 
-    def min_offset(self, asked: IncomingRequest[QueueHeader]) -> Reply:
+    def min_offset(self, request: IncomingRequest[QueueHeader]) -> Reply:
         """Answer with the offset of a queue's oldest message."""
-        header = asked.header
+        header = request.header
         low = self._store.bounds(header.topic, header.queue_id)[0]
         return _offset_answer(low, remark="")
 
-    def earliest_store_time(self, asked: IncomingRequest[QueueHeader]) -> Reply:
+    def earliest_store_time(self, request: IncomingRequest[QueueHeader]) -> Reply:
         """Answer with the time of a queue's oldest message; -1 when it has none."""
-        header = asked.header
+        header = request.header
         store = self._store
         low, _ = store.bounds(header.topic, header.queue_id)
         stored_ms = store.stored_ms_at(header.topic, header.queue_id, low)

@@ -63,17 +63,17 @@ class OperatorOffsetHandlers:
         self._putter = putter
         self._store_reset = store_reset
 
-    def all_offsets(self, asked: IncomingRequest[None]) -> Reply:
+    def all_offsets(self, request: IncomingRequest[None]) -> Reply:
         """Answer with every committed offset."""
         return Answer(body=self._offsets.encode())
 
-    def delay_offsets(self, asked: IncomingRequest[None]) -> Reply:
+    def delay_offsets(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the progress of each delay level."""
         return Answer(body=self._delays.encode())
 
-    def reset_offsets(self, asked: IncomingRequest[ResetOffsetHeader]) -> Reply:
+    def reset_offsets(self, request: IncomingRequest[ResetOffsetHeader]) -> Reply:
         """Move a group back or forward to a time or an offset."""
-        header = asked.header
+        header = request.header
         topic = self._topics.get(header.topic)
         if topic is None:
             return Refusal(Response.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
@@ -101,11 +101,11 @@ class OperatorOffsetHandlers:
         if not self._settings.resets_offsets_here:
             self._send_reset_to_members(header, body)
             return Answer(body=body)
-        put = self._store_reset(header.group, header.topic, targets, asked.now_ms)
+        put = self._store_reset(header.group, header.topic, targets, request.now_ms)
         if put.status is not PutStatus.OK:
             return self._putter.put_refusal(put)
         for queue_id, target in targets.items():
-            self._offsets.reset(header.group, header.topic, queue_id, target, asked.now_ms)
+            self._offsets.reset(header.group, header.topic, queue_id, target, request.now_ms)
         return Answer(body=body, log_end=put.log_end)
 
     def _target_offset(self, header: ResetOffsetHeader, queue_id: int) -> int:
@@ -142,10 +142,10 @@ class OperatorOffsetHandlers:
                 body=body,
             )
 
-    def correction_offsets(self, asked: IncomingRequest[CorrectionOffsetHeader]) -> Reply:
+    def correction_offsets(self, request: IncomingRequest[CorrectionOffsetHeader]) -> Reply:
         """Answer with the lowest offset of the other groups in each queue of a topic, where it is
         lower than the given group's own."""
-        header = asked.header
+        header = request.header
         offsets = self._offsets
         skipped = set(filter(None, header.filter_groups.split(",")))
         skipped.add(header.compare_group)
@@ -160,9 +160,9 @@ class OperatorOffsetHandlers:
         body = b'{"correctionOffsets":' + fastjson.encode_fastjson_map(found.items()) + b"}"
         return Answer(body=body)
 
-    def clone_offsets(self, asked: IncomingRequest[CloneOffsetHeader]) -> Reply:
+    def clone_offsets(self, request: IncomingRequest[CloneOffsetHeader]) -> Reply:
         """Copy the offsets of one group to another."""
-        header = asked.header
+        header = request.header
         topics = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
         log_end = 0
         online = self._clients.consumers.get(header.src_group)
@@ -179,9 +179,9 @@ class OperatorOffsetHandlers:
             offsets = self._offsets.offsets_of(header.src_group, topic)
             if not offsets:
                 continue
-            put = self._store_reset(header.dest_group, topic, offsets, asked.now_ms)
+            put = self._store_reset(header.dest_group, topic, offsets, request.now_ms)
             if put.status is not PutStatus.OK:
                 return self._putter.put_refusal(put)
-            self._offsets.clone(header.src_group, header.dest_group, topic, asked.now_ms)
+            self._offsets.clone(header.src_group, header.dest_group, topic, request.now_ms)
             log_end = put.log_end
         return Answer(log_end=log_end)

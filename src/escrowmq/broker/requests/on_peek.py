@@ -48,17 +48,17 @@ class PeekHandlers:
             counts=polls_counts,
         )
 
-    def _refusal(self, asked: IncomingRequest[PopHeader], now_ms: int) -> Refusal | None:
+    def _refusal(self, request: IncomingRequest[PopHeader], now_ms: int) -> Refusal | None:
         popper = self._popper
-        return popper.broker_refusal("peeking") or popper.group_refusal(asked, now_ms)
+        return popper.broker_refusal("peeking") or popper.group_refusal(request, now_ms)
 
-    def peek_messages(self, asked: IncomingRequest[PopHeader]) -> Reply:
+    def peek_messages(self, request: IncomingRequest[PopHeader]) -> Reply:
         """Answer with the messages that a pop would return."""
-        header = asked.header
-        refusal = self._refusal(asked, asked.now_ms)
+        header = request.header
+        refusal = self._refusal(request, request.now_ms)
         if refusal is not None:
             return refusal.with_fields(_EMPTY)
-        finds = self._popper.peek(header, asked.now_ms)
+        finds = self._popper.peek(header, request.now_ms)
         code = Response.SUCCESS if finds.count else Response.PULL_NOT_FOUND
         remark = "FOUND" if finds.count else "NO_MESSAGE_IN_QUEUE"
         ext = {**_EMPTY, "restNum": str(finds.rest)}
@@ -67,10 +67,10 @@ class PeekHandlers:
             self._stats.count_gets(header.consumer_group, header.topic, finds.count, size)
         return Answer(code, ext=ext, remark=remark, chunks=finds.chunks)
 
-    def count_waiting_pops(self, asked: IncomingRequest[PopHeader]) -> Reply:
+    def count_waiting_pops(self, request: IncomingRequest[PopHeader]) -> Reply:
         """Answer with the number of pops that wait for a queue."""
-        header = asked.header
-        refusal = self._refusal(asked, asked.now_ms)
+        header = request.header
+        refusal = self._refusal(request, request.now_ms)
         if refusal is not None:
             return refusal.with_fields({"pollingNum": "0"})
         count = self._pops.polls.count_at((header.topic, header.consumer_group), header.queue_id)
@@ -78,15 +78,15 @@ class PeekHandlers:
 
     # -- telling that there is something ---------------------------------------------------------
 
-    def notify_of_message(self, asked: IncomingRequest[PopHeader]) -> Reply:
+    def notify_of_message(self, request: IncomingRequest[PopHeader]) -> Reply:
         """Answer as soon as there is a message to pop, or when the poll's time is over."""
-        header, now_ms = asked.header, asked.now_ms
-        refusal = self._refusal(asked, now_ms)
+        header, now_ms = request.header, request.now_ms
+        refusal = self._refusal(request, now_ms)
         if refusal is not None:
             return refusal.with_fields(_peek_fields(has_message=False))
         if self._popper.has_message(header, now_ms):
             return Answer(ext=_peek_fields(has_message=True))
-        self._pops.convert_born_time(asked)
+        self._pops.convert_born_time(request)
         born_ms = header.born_time
         until_ms = born_ms + header.poll_time - MARGIN_MS
         if header.poll_time <= 0 or until_ms <= now_ms:
@@ -94,12 +94,12 @@ class PeekHandlers:
         if self.polls.hold(
             (header.topic, header.consumer_group),
             header.queue_id,
-            Pop(asked, born_ms=born_ms),
+            Pop(request, born_ms=born_ms),
             topics=[header.topic, *self._popper.retry_topics(header)],
-            peer=asked.peer.id,
+            peer=request.peer.id,
             until_ms=until_ms,
-            account=asked.peer.counted_for,
-            weight=poll_weight(asked.command),
+            account=request.peer.counted_for,
+            weight=poll_weight(request.command),
         ):
             return HELD
         return Answer(ext=_peek_fields(has_message=False, is_full=True))
@@ -122,21 +122,21 @@ class PeekHandlers:
             for held in self.polls.polls_at(place, queue_id)[:1]:
                 self._answer_if_ready(held, now_ms)
 
-    def _is_still_allowed(self, asked: IncomingRequest[PopHeader], now_ms: int) -> bool:
+    def _is_still_allowed(self, request: IncomingRequest[PopHeader], now_ms: int) -> bool:
         """Whether a waiting request is still allowed. If not, answer it with the refusal."""
         try:
-            refusal = self._refusal(asked, now_ms)
+            refusal = self._refusal(request, now_ms)
         except UsageError as error:
             refusal = Refusal(Response.SYSTEM_ERROR, str(error))
         if refusal is None:
             return True
-        self._answers.send(asked, refusal.with_fields(_peek_fields(has_message=False)))
+        self._answers.send(request, refusal.with_fields(_peek_fields(has_message=False)))
         return False
 
     def _answer_if_ready(self, held: LongPoll[Pop], now_ms: int) -> None:
         """Answer a waiting request if there is a message, or if the request is no longer
         allowed."""
-        asked = held.question.asked
+        asked = held.question.request
         if not self._is_still_allowed(asked, now_ms):
             self.polls.remove(held)
         elif self._popper.has_message(asked.header, now_ms):
@@ -150,7 +150,7 @@ class PeekHandlers:
     def wake(self, now_ms: int) -> None:
         """Answer the requests whose poll time is over."""
         for held in islice(self.polls.take_expired(now_ms), RELEASED_AT_ONCE_MAX):
-            asked = held.question.asked
+            asked = held.question.request
             if self._is_still_allowed(asked, now_ms):
                 try:
                     has_message = self._popper.has_message(asked.header, now_ms)

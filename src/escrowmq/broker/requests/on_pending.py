@@ -59,8 +59,8 @@ def _operators_only(
 ) -> Callable[[PendingHandlers, IncomingRequest[None]], Reply]:
     """Wrap a handler so that it serves permitted operators only."""
 
-    def serve(self: PendingHandlers, asked: IncomingRequest[None]) -> Reply:
-        return self.address_refusal(asked) or handler(self, asked)
+    def serve(self: PendingHandlers, request: IncomingRequest[None]) -> Reply:
+        return self.address_refusal(request) or handler(self, request)
 
     return serve
 
@@ -85,27 +85,29 @@ class PendingHandlers:
         self._engine = transactions.engine
         self._showing = TransactionItems(store, transactions)
 
-    def address_refusal(self, asked: IncomingRequest[None]) -> Refusal | None:
+    def address_refusal(self, request: IncomingRequest[None]) -> Refusal | None:
         """Return why a peer may not administer transactions from its address; None when it may."""
-        if admits_operator(self._settings, asked.peer):
+        if admits_operator(self._settings, request.peer):
             return None
         allowed = self._settings.admin_from
-        remark = f"escrowAdmin={allowed} does not let {asked.peer.address} administer transactions"
-        self._denials.log_denial(asked, remark, asked.now_ms)
+        remark = (
+            f"escrowAdmin={allowed} does not let {request.peer.address} administer transactions"
+        )
+        self._denials.log_denial(request, remark, request.now_ms)
         return Refusal(Response.NO_PERMISSION, remark)
 
     # -- looking -----------------------------------------------------------------------------
 
     @_operators_only
-    def list_pending(self, asked: IncomingRequest[None]) -> Reply:
+    def list_pending(self, request: IncomingRequest[None]) -> Reply:
         """Answer with a page of the pending transactions."""
-        wanted = read_own_body(asked.command, HalfFilter)
+        wanted = read_own_body(request.command, HalfFilter)
         items: list[TransactionItem] = []
-        matching, last = self._matching_halves(wanted, asked.now_ms)
+        matching, last = self._matching_halves(wanted, request.now_ms)
         for queue_offset, _, _ in matching:
             half = self._engine.halves.read_half(queue_offset)
             if half is not None:
-                items.append(self._showing.item(half, queue_offset, asked.now_ms))
+                items.append(self._showing.item(half, queue_offset, request.now_ms))
             if len(items) == wanted.limit:
                 last = queue_offset
                 break
@@ -140,14 +142,14 @@ class PendingHandlers:
         return half is not None and is_wanted_half(half, wanted)
 
     @_operators_only
-    def count_pending(self, asked: IncomingRequest[None]) -> Reply:
+    def count_pending(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the number of pending halves, or of those that match a filter. With a filter,
         only a limited number of halves is examined."""
-        wanted = read_own_body(asked.command, HalfFilter)
+        wanted = read_own_body(request.command, HalfFilter)
         counts = (
             self._count_all()
             if wanted == HalfFilter()
-            else self._count_matching(wanted, asked.now_ms)
+            else self._count_matching(wanted, request.now_ms)
         )
         return _json_answer(counts)
 
@@ -192,10 +194,10 @@ class PendingHandlers:
         )
 
     @_operators_only
-    def show_transaction(self, asked: IncomingRequest[None]) -> Reply:
+    def show_transaction(self, request: IncomingRequest[None]) -> Reply:
         """Answer with everything that is known of one transaction."""
-        found = self._named_halves(_read_selector(asked), asked.now_ms)
-        items = [self._showing.item_with_events(half, asked.now_ms) for half in found]
+        found = self._named_halves(_read_selector(request), request.now_ms)
+        items = [self._showing.item_with_events(half, request.now_ms) for half in found]
         return _json_answer(PendingPage(items=items))
 
     def _named_halves(self, which: TransactionSelector, now_ms: int) -> list[StoredMessage]:
@@ -220,12 +222,12 @@ class PendingHandlers:
     # -- deciding ----------------------------------------------------------------------------
 
     @_operators_only
-    def settle_transaction(self, asked: IncomingRequest[None]) -> Reply:
+    def settle_transaction(self, request: IncomingRequest[None]) -> Reply:
         """Commit or roll back a transaction on behalf of its producer."""
-        which = _read_selector(asked)
+        which = _read_selector(request)
         if which.verdict is None:
             raise UsageError("give the verdict: commit or rollback")
-        halves = self._named_halves(which, asked.now_ms)
+        halves = self._named_halves(which, request.now_ms)
         pending = [half for half in halves if half.queue_offset in self._engine.halves.pending]
         half = (pending or halves)[0]
         claim = Claim(
@@ -234,28 +236,28 @@ class PendingHandlers:
             group=half.properties.get(Property.PGROUP, ""),
             verdict=_VERDICTS[which.verdict],
             is_from_check=True,
-            who=f"{audit_log.sender_text(asked)} {which.reason}".strip(),
+            who=f"{audit_log.sender_text(request)} {which.reason}".strip(),
         )
-        ended = self._transactions.ends.end(claim, asked.now_ms)
+        ended = self._transactions.ends.end(claim, request.now_ms)
         what = f"{which.verdict} of half {half.queue_offset}: {ended.answer.name}"
-        self._write_audit_line(asked, what, which.reason)
-        return self._ends.end_answer(asked, ended)
+        self._write_audit_line(request, what, which.reason)
+        return self._ends.end_answer(request, ended)
 
     @_operators_only
-    def send_checks(self, asked: IncomingRequest[None]) -> Reply:
+    def send_checks(self, request: IncomingRequest[None]) -> Reply:
         """Send checks of the named or matching halves to their producers now."""
-        which = _read_selector(asked)
+        which = _read_selector(request)
         if which.id or which.message_id:
-            offsets = [half.queue_offset for half in self._named_halves(which, asked.now_ms)]
+            offsets = [half.queue_offset for half in self._named_halves(which, request.now_ms)]
             offsets = [offset for offset in offsets if offset in self._engine.halves.pending]
             behind = -1
         else:
-            matching, behind = self._matching_halves(which, asked.now_ms)
+            matching, behind = self._matching_halves(which, request.now_ms)
             offsets = [queue_offset for queue_offset, _, _ in islice(matching, _CHECKED_MAX)]
             if len(offsets) == _CHECKED_MAX:
                 behind = offsets[-1]
-        self._transactions.checker.check_now(offsets, asked.now_ms)
-        self._write_audit_line(asked, f"check of {len(offsets)} halves", which.reason)
+        self._transactions.checker.check_now(offsets, request.now_ms)
+        self._write_audit_line(request, f"check of {len(offsets)} halves", which.reason)
         return _json_answer(ChangeResult(count=len(offsets), next=behind))
 
     # -- those that were given up ------------------------------------------------------------
@@ -272,22 +274,22 @@ class PendingHandlers:
         return found, last - 1 if last < end else -1
 
     @_operators_only
-    def list_discarded(self, asked: IncomingRequest[None]) -> Reply:
+    def list_discarded(self, request: IncomingRequest[None]) -> Reply:
         """Answer with a page of the discarded transactions."""
-        wanted = read_own_body(asked.command, HalfFilter)
+        wanted = read_own_body(request.command, HalfFilter)
         messages, behind = self._matching_discarded(wanted)
         page = PendingPage(items=[], next=behind)
         for message in messages:
-            page.items.append(self._showing.discarded_item(message, asked.now_ms))
+            page.items.append(self._showing.discarded_item(message, request.now_ms))
             if len(page.items) == wanted.limit:
                 page.next = message.queue_offset
                 break
         return _json_answer(page)
 
     @_operators_only
-    def resume_discarded(self, asked: IncomingRequest[None]) -> Reply:
+    def resume_discarded(self, request: IncomingRequest[None]) -> Reply:
         """Resume the checks of discarded transactions."""
-        which = _read_selector(asked)
+        which = _read_selector(request)
         done = ChangeResult()
         if which.offset_id is not None:
             source = self._store.read(parse_offset_id(which.offset_id)[1])
@@ -299,7 +301,7 @@ class PendingHandlers:
         resumption = self._transactions.resumption
         for source in sources:
             if resumption.state_of(source) == State.EXPIRED:
-                resumed = resumption.resume(source, asked.now_ms)
+                resumed = resumption.resume(source, request.now_ms)
                 done.count += resumed.count
                 if resumed.put is not None:
                     done.next = -1  # there is no space for others either
@@ -309,24 +311,24 @@ class PendingHandlers:
             if done.count >= which.limit:
                 done.next = source.queue_offset
                 break
-        self._write_audit_line(asked, f"resumption of {done.count} messages", which.reason)
+        self._write_audit_line(request, f"resumption of {done.count} messages", which.reason)
         return _json_answer(done, log_end=self._store.end_offset if done.count else 0)
 
     @_operators_only
-    def rotate_key(self, asked: IncomingRequest[None]) -> Reply:
+    def rotate_key(self, request: IncomingRequest[None]) -> Reply:
         """Create a new key for signing transaction ids."""
-        reason = _read_selector(asked).reason
-        done = ChangeResult(key=self._transactions.renew_key(asked.now_ms))
-        self._write_audit_line(asked, f"rotation to key {done.key}", reason)
+        reason = _read_selector(request).reason
+        done = ChangeResult(key=self._transactions.renew_key(request.now_ms))
+        self._write_audit_line(request, f"rotation to key {done.key}", reason)
         return _json_answer(done)
 
-    def _write_audit_line(self, asked: IncomingRequest[None], what: str, reason: str) -> None:
-        audit_log.write_line("operation", asked, what=what, reason=reason)
+    def _write_audit_line(self, request: IncomingRequest[None], what: str, reason: str) -> None:
+        audit_log.write_line("operation", request, what=what, reason=reason)
 
 
-def _read_selector(asked: IncomingRequest[None]) -> TransactionSelector:
+def _read_selector(request: IncomingRequest[None]) -> TransactionSelector:
     """Return the body of a request. Raises UsageError if its reason is too long to be stored."""
-    which = read_own_body(asked.command, TransactionSelector)
+    which = read_own_body(request.command, TransactionSelector)
     if len(which.reason) > REASON_SIZE_MAX:
         raise UsageError(
             f"a reason of {len(which.reason)} characters; {REASON_SIZE_MAX} are allowed"

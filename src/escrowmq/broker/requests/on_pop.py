@@ -89,19 +89,19 @@ class PopHandlers:
             counts=polls_counts,
         )
 
-    def ignore_rollback(self, asked: IncomingRequest[None]) -> Reply:
+    def ignore_rollback(self, request: IncomingRequest[None]) -> Reply:
         """Accept without effect. Tools send it to switch from another way of storing pops, which
         this broker does not have."""
         return DONE
 
-    def pop_messages(self, asked: IncomingRequest[PopHeader]) -> Reply:
+    def pop_messages(self, request: IncomingRequest[PopHeader]) -> Reply:
         """Answer with messages, or hold the request until there are some."""
-        now_ms = asked.now_ms
-        self.convert_born_time(asked)
-        pop = self._accept_pop(asked, now_ms)
+        now_ms = request.now_ms
+        self.convert_born_time(request)
+        pop = self._accept_pop(request, now_ms)
         if isinstance(pop, Refusal):
             return pop
-        self._record_client(asked)
+        self._record_client(request)
         if self.polls.may_have(_group_and_topic(pop.header)) and self._must_wait_for_others(
             pop, now_ms
         ):
@@ -112,11 +112,11 @@ class PopHandlers:
         code = self._hold_pop(pop, finds, now_ms)
         return HELD if code is None else self._pop_answer(pop, finds, code)
 
-    def convert_born_time(self, asked: IncomingRequest[PopHeader]) -> None:
+    def convert_born_time(self, request: IncomingRequest[PopHeader]) -> None:
         """Convert the time at which a client made its request from the client's clock to the
         broker's."""
-        header = asked.header
-        header.born_time = self._clocks.sent_ms(asked.peer.id, header.born_time, asked.now_ms)
+        header = request.header
+        header.born_time = self._clocks.sent_ms(request.peer.id, header.born_time, request.now_ms)
 
     def set_arrival_server(self, tell: Callable[[int], None]) -> None:
         """Set the function that serves waiting requests with the messages of this input before a
@@ -142,27 +142,27 @@ class PopHandlers:
             return False
         return self._hold_pop(pop, PopResult(now_ms, has_skipped=True), now_ms) is None
 
-    def _accept_pop(self, asked: IncomingRequest[PopHeader], now_ms: int) -> Pop | Refusal:
-        header = asked.header
+    def _accept_pop(self, request: IncomingRequest[PopHeader], now_ms: int) -> Pop | Refusal:
+        header = request.header
         born_ms = header.born_time
-        refusal = self._refusal(asked, born_ms, now_ms)
+        refusal = self._refusal(request, born_ms, now_ms)
         if refusal is not None:
             return refusal.with_fields(_EMPTY)
         if not header.exp:
-            return Pop(asked, EVERYTHING, born_ms)
+            return Pop(request, EVERYTHING, born_ms)
         try:
-            return Pop(asked, self._selectors.selector_of(header.exp_type, header.exp), born_ms)
+            return Pop(request, self._selectors.selector_of(header.exp_type, header.exp), born_ms)
         except FilterError:
             remark = "parse the consumer's subscription failed"
             return Refusal(Response.SUBSCRIPTION_PARSE_FAILED, remark, _EMPTY)
 
     def _refusal(
-        self, asked: IncomingRequest[PopHeader], born_ms: int, now_ms: int
+        self, request: IncomingRequest[PopHeader], born_ms: int, now_ms: int
     ) -> Refusal | None:
-        header, settings = asked.header, self._settings
+        header, settings = request.header, self._settings
         front = f"the broker[{settings.advertised_host}] pop message"
         if now_ms - born_ms - header.poll_time > LATE_MS:
-            self._clocks.forget_client(asked.peer.id)  # its clock may have been set back
+            self._clocks.forget_client(request.peer.id)  # its clock may have been set back
             return Refusal(Response.POLLING_TIMEOUT, f"{front} is timeout too much")
         refusal = self._popper.broker_refusal("pop")
         if refusal is not None:
@@ -177,19 +177,19 @@ class PopHandlers:
         if not settings.has_timer:
             remark = f"{front} is forbidden because timerWheelEnable is false"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        return self._popper.group_refusal(asked, now_ms)
+        return self._popper.group_refusal(request, now_ms)
 
-    def _record_client(self, asked: IncomingRequest[PopHeader]) -> None:
+    def _record_client(self, request: IncomingRequest[PopHeader]) -> None:
         """Record the client that pops, so that operators see it even without heartbeats."""
-        peer, header, now_ms = asked.peer, asked.header, asked.now_ms
+        peer, header, now_ms = request.peer, request.header, request.now_ms
         group, expression = header.consumer_group, header.exp or ALL
         if self._poppers.was_just_noted(group, peer.id, header.topic, expression, now_ms):
             return
         channel = Channel(
             peer=peer.id,
             client_id=self._clients.client_id(peer.id) or peer.address,
-            language=language_name(asked.command.language),
-            version=asked.command.version,
+            language=language_name(request.command.language),
+            version=request.command.version,
             address=peer.address,
             seen_ms=now_ms,
         )
@@ -239,10 +239,10 @@ class PopHandlers:
             header.queue_id,
             pop,
             topics=topics,
-            peer=pop.asked.peer.id,
+            peer=pop.request.peer.id,
             until_ms=until_ms,
-            account=pop.asked.peer.counted_for,
-            weight=poll_weight(pop.asked.command),
+            account=pop.request.peer.counted_for,
+            weight=poll_weight(pop.request.command),
         ):
             return Response.POLLING_FULL
         if finds.has_skipped:
@@ -255,29 +255,29 @@ class PopHandlers:
         if self.polls.count_at(place, queue_id) and (place, queue_id) not in self._again:
             self._again.append((place, queue_id))
 
-    def _judge_again(self, asked: IncomingRequest[PopHeader], now_ms: int) -> Pop | None:
+    def _judge_again(self, request: IncomingRequest[PopHeader], now_ms: int) -> Pop | None:
         """Judge a waiting pop again, as RocketMQ (PopLongPollingService) does. Answer it, and
         return None, if its topic was deleted or its group may no longer read."""
         try:
-            pop = self._accept_pop(asked, now_ms)
+            pop = self._accept_pop(request, now_ms)
         except UsageError as error:
             pop = Refusal(Response.SYSTEM_ERROR, str(error), _EMPTY)
         if isinstance(pop, Pop):
             return pop
-        self._answers.send(asked, pop)
+        self._answers.send(request, pop)
         return None
 
     def _answer_if_ready(self, held: LongPoll[Pop], now_ms: int) -> bool:
         """Answer a waiting pop if there are messages for it, or if it is no longer allowed. Return
         whether it was answered."""
-        pop = self._judge_again(held.question.asked, now_ms)
+        pop = self._judge_again(held.question.request, now_ms)
         if pop is None:
             self.polls.remove(held)
             return True
         finds = self._popper.take_messages(pop, now_ms)
         if finds.count:
             self.polls.remove(held)
-            self._answers.send(pop.asked, self._pop_answer(pop, finds, Response.SUCCESS))
+            self._answers.send(pop.request, self._pop_answer(pop, finds, Response.SUCCESS))
             return True
         if finds.has_skipped:
             self._retry_queue_later(_group_and_topic(pop.header), pop.header.queue_id)
@@ -353,16 +353,16 @@ class PopHandlers:
         for _ in range(min(len(self._again), AGAIN_MAX)):
             self._serve_longest_waiting(self._again.popleft(), now_ms)
         for held in islice(self.polls.take_expired(now_ms), RELEASED_AT_ONCE_MAX):
-            pop = self._judge_again(held.question.asked, now_ms)
+            pop = self._judge_again(held.question.request, now_ms)
             if pop is None:
                 continue
             try:
                 finds = self._popper.take_messages(pop, now_ms)
             except (StorageError, OSError) as error:
-                self._answers.send(pop.asked, Refusal(Response.SYSTEM_ERROR, str(error), _EMPTY))
+                self._answers.send(pop.request, Refusal(Response.SYSTEM_ERROR, str(error), _EMPTY))
                 continue
             code = Response.SUCCESS if finds.count else Response.POLLING_TIMEOUT
-            self._answers.send(pop.asked, self._pop_answer(pop, finds, code))
+            self._answers.send(pop.request, self._pop_answer(pop, finds, code))
 
     def wake_at_ms(self) -> int:
         """The time at which `wake` has something to do next."""

@@ -54,7 +54,7 @@ _REMARKS: Final = {status: status.name for status in GetStatus}
 class Pull(msgspec.Struct):
     """A pull that was accepted, with its selector. It may wait for messages."""
 
-    asked: IncomingRequest[PullHeader]
+    request: IncomingRequest[PullHeader]
     selector: Selector
 
 
@@ -95,27 +95,27 @@ class PullHandlers(Part):
         """The size of the answers that were sent in this turn."""
         self.holds: LongPolls[Pull] = LongPolls(counts=polls_counts)
 
-    def pull_messages(self, asked: IncomingRequest[PullHeader]) -> Reply:
+    def pull_messages(self, request: IncomingRequest[PullHeader]) -> Reply:
         """Answer with messages, or hold the request until there are some."""
-        header, offsets = asked.header, self._offsets
-        judged = self.judge.decide(asked, asked.now_ms)
+        header, offsets = request.header, self._offsets
+        judged = self.judge.decide(request, request.now_ms)
         if isinstance(judged, Refusal):
             return judged
         place = header.consumer_group, header.topic, header.queue_id
         # Checked before the answer reports a reset: offsets from before a reset must not count.
         commits = judged.commits and not offsets.has_reset(*place)
         reply = self._answer_or_hold(
-            asked, judged, asked.now_ms, may_hold=bool(header.sys_flag & PullFlag.SUSPEND)
+            request, judged, request.now_ms, may_hold=bool(header.sys_flag & PullFlag.SUSPEND)
         )
         if commits:
-            offsets.commit(*place, header.commit_offset, asked.now_ms)
+            offsets.commit(*place, header.commit_offset, request.now_ms)
         return reply
 
     # -- what --------------------------------------------------------------------------------
 
     def _answer_or_hold(
         self,
-        asked: IncomingRequest[PullHeader],
+        request: IncomingRequest[PullHeader],
         judged: PullDecision,
         now_ms: int,
         *,
@@ -123,7 +123,7 @@ class PullHandlers(Part):
     ) -> Reply:
         """Answer a pull with messages, or with the offset that an operator has set. If there are no
         messages, hold it if `may_hold` is set."""
-        header, selector = asked.header, judged.selector
+        header, selector = request.header, judged.selector
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None:
@@ -146,14 +146,14 @@ class PullHandlers(Part):
             is_start = header.queue_offset == 0
             code = Response.PULL_NOT_FOUND if is_start else Response.PULL_OFFSET_MOVED
         if code == Response.PULL_NOT_FOUND and may_hold:
-            self._hold_pull(Pull(asked, selector), now_ms)
+            self._hold_pull(Pull(request, selector), now_ms)
             return HELD
         self._offsets.note_pulled(group, topic, queue_id, got.next_offset)
         pulled = self._pull_answer(header, judged, got, code)
         # The client would go back to the queue's end and read messages again, so the end must be
         # confirmed.
         is_beyond = code == Response.PULL_OFFSET_MOVED and got.next_offset < header.queue_offset
-        return self._answers.after_confirmation(asked, pulled) if is_beyond else pulled
+        return self._answers.after_confirmation(request, pulled) if is_beyond else pulled
 
     def _pull_answer(
         self, header: PullHeader, judged: PullDecision, got: GetResult, code: int
@@ -177,16 +177,16 @@ class PullHandlers(Part):
     # -- when --------------------------------------------------------------------------------
 
     def _hold_pull(self, pull: Pull, now_ms: int) -> None:
-        header = pull.asked.header
+        header = pull.request.header
         crowded = self.holds.hold(
             LongPoll(
                 (header.topic, header.queue_id),
                 pull,
-                peer=pull.asked.peer.id,
+                peer=pull.request.peer.id,
                 queue_offset=header.queue_offset,
                 deadline_ms=now_ms + poll_timeout_ms(header.suspend_timeout_millis, self._settings),
-                account=pull.asked.peer.counted_for,
-                weight=poll_weight(pull.asked.command),
+                account=pull.request.peer.counted_for,
+                weight=poll_weight(pull.request.command),
             )
         )
         if crowded is not None:
@@ -196,18 +196,18 @@ class PullHandlers(Part):
         """Answer a pull that was held. It is judged again, as RocketMQ (PullRequestHoldService)
         does: its topic may have been deleted, or its group may have lost the right to read."""
         self.holds.remove(held)
-        asked = held.question.asked
+        request = held.question.request
         reply: Reply
         try:
-            judged = self.judge.decide(asked, now_ms)
+            judged = self.judge.decide(request, now_ms)
             if isinstance(judged, Refusal):
                 reply = judged
             else:
-                reply = self._answer_or_hold(asked, judged, now_ms, may_hold=False)
+                reply = self._answer_or_hold(request, judged, now_ms, may_hold=False)
         except (UsageError, StorageError, OSError) as error:
             reply = Refusal(Response.SYSTEM_ERROR, str(error))
         if reply is not HELD:
-            self._answers.send(asked, reply)
+            self._answers.send(request, reply)
 
     def serve_arrival(self, arrival: Arrival, now_ms: int) -> None:
         """Answer the pulls that wait for an arrived message."""

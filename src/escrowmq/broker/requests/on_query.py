@@ -21,12 +21,12 @@ class QueryHandlers:
         self._settings = settings
         self._store = store
 
-    def query_messages(self, asked: IncomingRequest[QueryMessageHeader]) -> Reply:
+    def query_messages(self, request: IncomingRequest[QueryMessageHeader]) -> Reply:
         """Answer with the messages that have a key. Others with the same hash may be among them:
         clients must compare."""
-        header = asked.header
+        header = request.header
         count_max = header.max_num
-        if (asked.command.ext or {}).get(_BY_UNIQUE_KEY) == "true":
+        if (request.command.ext or {}).get(_BY_UNIQUE_KEY) == "true":
             count_max = self._settings.query_unique_max
         found = self._store.query(
             header.topic,
@@ -47,9 +47,9 @@ class QueryHandlers:
             )
         return Answer(ext=ext, body=b"".join(found.records))
 
-    def view_message(self, asked: IncomingRequest[ViewMessageHeader]) -> Reply:
+    def view_message(self, request: IncomingRequest[ViewMessageHeader]) -> Reply:
         """Answer with the message at an offset of the log."""
-        offset = asked.header.offset
+        offset = request.header.offset
         message = self._store.read(offset)
         if message is None:
             return Refusal(Response.SYSTEM_ERROR, f"can not find message by the offset, {offset}")

@@ -38,9 +38,9 @@ class RecallHandlers:
         self._putter = putter
         self._timer = timer
 
-    def recall_message(self, asked: IncomingRequest[RecallHeader]) -> Reply:
+    def recall_message(self, request: IncomingRequest[RecallHeader]) -> Reply:
         """Recall a delayed message: store an order that makes the timer drop it."""
-        header = asked.header
+        header = request.header
         if not self._settings.allows_recall:
             remark = "recall failed, operation is forbidden"
             return Refusal(Response.NO_PERMISSION, remark)
@@ -60,7 +60,7 @@ class RecallHandlers:
         if handle.broker_name != self._settings.name:
             return _illegal_refusal("recall failed, broker service not available")
         ahead_max_ms = self._settings.timer_delay_max_s * 1000
-        if not 0 < handle.deliver_ms - asked.now_ms <= ahead_max_ms:
+        if not 0 < handle.deliver_ms - request.now_ms <= ahead_max_ms:
             return _illegal_refusal("recall failed, timestamp invalid")
         # The handle has the beginning of the message's slot. The recall must be due after the
         # message, which may be anywhere in the slot.
@@ -77,11 +77,11 @@ class RecallHandlers:
                     Property.TIMER_DEL_UNIQKEY: recall_key,
                     Property.TIMER_DELIVER_MS: str(last_ms),
                 },
-                born_ms=asked.now_ms,
-                born_host=asked.peer.packed,
+                born_ms=request.now_ms,
+                born_host=request.peer.packed,
                 store_host=self._identity.packed,
             ),
-            asked.now_ms,
+            request.now_ms,
         )
         if isinstance(put, Refusal):
             remark = "recall failed, execute error"

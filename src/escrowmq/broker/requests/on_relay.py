@@ -31,25 +31,27 @@ class RelayHandlers:
         self._peers = peers
         self._answers = answers
 
-    def running_info(self, asked: IncomingRequest[RunningInfoHeader]) -> Reply:
+    def running_info(self, request: IncomingRequest[RunningInfoHeader]) -> Reply:
         """Answer with a consumer's report of its own state."""
-        header = asked.header
-        return self._relay_to_consumer(asked, group=header.consumer_group, client=header.client_id)
+        header = request.header
+        return self._relay_to_consumer(
+            request, group=header.consumer_group, client=header.client_id
+        )
 
-    def consume_directly(self, asked: IncomingRequest[ConsumeDirectlyHeader]) -> Reply:
+    def consume_directly(self, request: IncomingRequest[ConsumeDirectlyHeader]) -> Reply:
         """Make a consumer consume one message now."""
-        header = asked.header
+        header = request.header
         _, log_offset = parse_offset_id(header.msg_id)
         message = self._store.read(log_offset)
         if message is None:
             return Refusal(Response.SYSTEM_ERROR, f"no message with the offset id {header.msg_id}")
         body = self._store.read_record(log_offset, message.record_size)
         return self._relay_to_consumer(
-            asked, group=header.consumer_group, client=header.client_id, body=body
+            request, group=header.consumer_group, client=header.client_id, body=body
         )
 
     def _relay_to_consumer(
-        self, asked: Question, *, group: str, client: str, body: bytes = b""
+        self, request: Question, *, group: str, client: str, body: bytes = b""
     ) -> Reply:
         channel = self._clients.find_consumer(group, client)
         if channel is None:
@@ -60,33 +62,35 @@ class RelayHandlers:
                 "please upgrade it to V3_1_8_SNAPSHOT"
             )
             return Refusal(Response.SYSTEM_ERROR, remark)
-        self._send_to_channel(asked, channel, body, group)
+        self._send_to_channel(request, channel, body, group)
         return HELD
 
-    def _send_to_channel(self, asked: Question, channel: Channel, body: bytes, group: str) -> None:
+    def _send_to_channel(
+        self, request: Question, channel: Channel, body: bytes, group: str
+    ) -> None:
 
         def on_reply(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
             if reply is not None:
-                told = Answer(reply.code, ext=reply.ext, body=reply.body, remark=reply.remark)
-                self._answers.send(asked, told)
+                answer = Answer(reply.code, ext=reply.ext, body=reply.body, remark=reply.remark)
+                self._answers.send(request, answer)
                 return
             remark = (
                 f"consumer <{group}> <{channel.client_id}> Timeout: no answer within {CLIENT_MS} ms"
             )
-            self._answers.send(asked, Refusal(Response.CONSUME_MSG_TIMEOUT, remark))
+            self._answers.send(request, Refusal(Response.CONSUME_MSG_TIMEOUT, remark))
 
         self._peers.send_request(
             channel.peer,
-            asked.command.code,
-            ext=asked.command.ext,
+            request.command.code,
+            ext=request.command.ext,
             body=body,
             on_answer=on_reply,
-            until_ms=asked.now_ms + CLIENT_MS,
+            until_ms=request.now_ms + CLIENT_MS,
         )
 
-    def consumer_status(self, asked: IncomingRequest[GroupTopicHeader]) -> Reply:
+    def consumer_status(self, request: IncomingRequest[GroupTopicHeader]) -> Reply:
         """Answer with the offsets that the members of a group hold in memory."""
-        header = asked.header
+        header = request.header
         group = self._clients.consumers.get(header.group)
         if group is None:
             return Refusal(Response.SYSTEM_ERROR, f"the consumer group[{header.group}] not online")
@@ -106,7 +110,7 @@ class RelayHandlers:
                 found.append(b'"%b":%b' % (client_id.encode(), table))
             if left == 0:
                 body = b'{"consumerTable":{%b},"messageQueueTable":{}}' % b",".join(found)
-                self._answers.send(asked, Answer(body=body))
+                self._answers.send(request, Answer(body=body))
 
         if not members:
             return Answer(body=b'{"consumerTable":{},"messageQueueTable":{}}')
@@ -116,7 +120,7 @@ class RelayHandlers:
                 Request.GET_CONSUMER_STATUS_FROM_CLIENT,
                 ext={"topic": header.topic, "group": header.group},
                 on_answer=functools.partial(_call_without_time, on_reply, channel.client_id),
-                until_ms=asked.now_ms + CLIENT_MS,
+                until_ms=request.now_ms + CLIENT_MS,
             )
         return HELD
 

@@ -66,7 +66,7 @@ class ReplicaHandlers:
 
     # -- copies of the log -------------------------------------------------------------------
 
-    def replica_state(self, asked: IncomingRequest[None]) -> Reply:
+    def replica_state(self, request: IncomingRequest[None]) -> Reply:
         """Answer a slave's periodic query: the ends of the log, and versions of the tables."""
         deleted = [*self._store.deleted.of_topic.items()][-_DELETED_TOLD_MAX:]
         return Answer(
@@ -82,7 +82,7 @@ class ReplicaHandlers:
             )
         )
 
-    def issue_ticket(self, asked: IncomingRequest[None]) -> Reply:
+    def issue_ticket(self, request: IncomingRequest[None]) -> Reply:
         """Answer a slave of ours with a ticket to copy the log from an offset."""
         if self._copies is None:
             remark = (
@@ -90,13 +90,13 @@ class ReplicaHandlers:
                 "SYNC_MASTER, or haListenPort"
             )
             return Refusal(Response.SERVICE_NOT_AVAILABLE, remark)
-        start = asked.ext.get("start", "")
+        start = request.ext.get("start", "")
         if not _NUMBER.fullmatch(start):
             return Refusal(Response.INVALID_PARAMETER, "start: a log offset, or -1, is expected")
-        identity = asked.ext.get("identity", "")[:_IDENTITY_SIZE_MAX]
-        return Answer(ext=self._copies.issue_ticket(int(start), identity, asked.now_ms))
+        identity = request.ext.get("identity", "")[:_IDENTITY_SIZE_MAX]
+        return Answer(ext=self._copies.issue_ticket(int(start), identity, request.now_ms))
 
-    def ha_status(self, asked: IncomingRequest[None]) -> Reply:
+    def ha_status(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the state of replication: the brokers that copy from this one, or this
         broker's own copying."""
         if self._copies is not None:
@@ -105,14 +105,14 @@ class ReplicaHandlers:
 
     # -- Java's own --------------------------------------------------------------------------
 
-    def timer_check_point(self, asked: IncomingRequest[None]) -> Reply:
+    def timer_check_point(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the timer's progress."""
         if not self._settings.has_timer:
             return Refusal(Response.SYSTEM_ERROR, "The checkpoint is null")
-        body = self._timer.progress_for_slave(asked.now_ms)
+        body = self._timer.progress_for_slave(request.now_ms)
         return Answer(body=body)
 
-    def timer_counts(self, asked: IncomingRequest[None]) -> Reply:
+    def timer_counts(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the number of messages that wait for their time, by topic."""
         if not self._settings.has_timer:
             remark = "The timer message store is null"
@@ -120,7 +120,7 @@ class ReplicaHandlers:
         body = self._timer.counts.encode()
         return Answer(body=body)
 
-    def ignore_notification(self, asked: IncomingRequest[None]) -> Reply:
+    def ignore_notification(self, request: IncomingRequest[None]) -> Reply:
         """Ignore notifications that RocketMQ sends to slaves and to brokers under a controller, and
         answer as its brokers do (AdminBrokerProcessor)."""
         return DONE

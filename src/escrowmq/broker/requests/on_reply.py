@@ -50,9 +50,9 @@ class ReplyHandlers:
         self._answers = answers
         self._putter = putter
 
-    def push_reply(self, asked: IncomingRequest[SendHeader | SendHeaderV2]) -> Reply:
+    def push_reply(self, request: IncomingRequest[SendHeader | SendHeaderV2]) -> Reply:
         """Push a reply to the requesting client, and store it as a message."""
-        header = asked.header
+        header = request.header
         properties = parse_properties(header.properties)
         refusal = _refusal(header, properties)
         if refusal is not None:
@@ -61,28 +61,28 @@ class ReplyHandlers:
         if not asker:
             remark = "reply message properties[REPLY_TO_CLIENT] is null"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        channel = self._requester_channel(asker, properties, asked.now_ms)
+        channel = self._requester_channel(asker, properties, request.now_ms)
         if channel is None:
             remark = f"push reply message fail, channel of <{asker}> not found."
             return Refusal(Response.SYSTEM_ERROR, remark)
-        properties[Property.PUSH_REPLY_TIME] = str(asked.now_ms)
-        ext = self._store_reply(asked, properties)
+        properties[Property.PUSH_REPLY_TIME] = str(request.now_ms)
+        ext = self._store_reply(request, properties)
 
         def on_reply(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
             if reply is not None and reply.code == Response.SUCCESS:
                 self._requesters.forget_answered(properties)
-                self._answers.send(asked, Answer(ext=ext))
+                self._answers.send(request, Answer(ext=ext))
                 return
             remark = f"push reply message to <{asker}>fail."
-            self._answers.send(asked, Refusal(Response.SYSTEM_ERROR, remark))
+            self._answers.send(request, Refusal(Response.SYSTEM_ERROR, remark))
 
         self._peers.send_request(
             channel.peer,
             Request.PUSH_REPLY_MESSAGE_TO_CLIENT,
-            ext=_push_fields(asked, properties, format_host(self._identity.packed)),
-            body=asked.body,
+            ext=_push_fields(request, properties, format_host(self._identity.packed)),
+            body=request.body,
             on_answer=on_reply,
-            until_ms=asked.now_ms + CLIENT_MS,
+            until_ms=request.now_ms + CLIENT_MS,
         )
         return HELD
 
@@ -99,34 +99,34 @@ class ReplyHandlers:
         of_account: dict[str, Channel] = {}
         for channel in found:
             of_account.setdefault(self._peers.by_id[channel.peer].account, channel)
-        asked = self._requesters.find(properties, now_ms)
-        if asked is not None:
-            return of_account.get(asked.account)
+        requester = self._requesters.find(properties, now_ms)
+        if requester is not None:
+            return of_account.get(requester.account)
         return next(iter(of_account.values())) if len(of_account) == 1 else None
 
     def _store_reply(
-        self, asked: IncomingRequest[SendHeader | SendHeaderV2], properties: dict[str, str]
+        self, request: IncomingRequest[SendHeader | SendHeaderV2], properties: dict[str, str]
     ) -> dict[str, str]:
-        header = asked.header
+        header = request.header
         topic = self._topics.get(header.topic)
-        if not self._settings.stores_replies or topic is None or not asked.body:
+        if not self._settings.stores_replies or topic is None or not request.body:
             return {}
         queue_id = max(0, min(header.queue_id, topic.write_queue_nums - 1))
         message = Message(
             topic=header.topic,
-            body=asked.body,
+            body=request.body,
             queue_id=queue_id,
             flag=header.flag,
             properties=dict(properties),
             sys_flag=header.sys_flag,
             born_ms=header.born_timestamp,
-            born_host=asked.peer.packed,
+            born_host=request.peer.packed,
             store_host=self._identity.packed,
             reconsume_times=header.reconsume_times,
         )
         if clean_message(message, is_half=False):
             return {}
-        put = self._putter.store_sent(message, asked.now_ms)
+        put = self._putter.store_sent(message, request.now_ms)
         if isinstance(put, Refusal):
             return {}
         return {
@@ -147,9 +147,9 @@ def _refusal(header: SendHeader | SendHeaderV2, properties: dict[str, str]) -> R
 
 
 def _push_fields(
-    asked: IncomingRequest[SendHeader | SendHeaderV2], properties: dict[str, str], store_host: str
+    request: IncomingRequest[SendHeader | SendHeaderV2], properties: dict[str, str], store_host: str
 ) -> dict[str, str]:
-    header = asked.header
+    header = request.header
     return {
         "producerGroup": header.producer_group,
         "topic": header.topic,
@@ -162,7 +162,7 @@ def _push_fields(
         "properties": "".join(f"{name}\x01{value}\x02" for name, value in properties.items()),
         "reconsumeTimes": str(header.reconsume_times),
         "unitMode": "true" if header.unit_mode else "false",
-        "bornHost": f"/{asked.peer.address}",
+        "bornHost": f"/{request.peer.address}",
         "storeHost": f"/{store_host}",
-        "storeTimestamp": str(asked.now_ms),
+        "storeTimestamp": str(request.now_ms),
     }

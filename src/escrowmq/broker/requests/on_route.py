@@ -22,11 +22,11 @@ class RouteHandlers:
         self._topics = topics
         self._identity = identity
 
-    def answer_route(self, asked: IncomingRequest[None]) -> Reply:
+    def answer_route(self, request: IncomingRequest[None]) -> Reply:
         """Answer with this broker's queues of a topic."""
-        if not asked.peer.is_guest:  # RocketMQ's brokers leave it to name servers
-            return not_supported(asked)
-        name = read_header(TopicHeader, asked.ext).topic
+        if not request.peer.is_guest:  # RocketMQ's brokers leave it to name servers
+            return not_supported(request)
+        name = read_header(TopicHeader, request.ext).topic
         topic = self._topics.get(name) if is_sendable(name) else None
         if topic is None:
             remark = f"No topic route info in name server for the topic: {name}{FAQ}"

@@ -58,40 +58,40 @@ class SendHandlers:
         self._requesters = requesters
         self._may_store_again = may_store_again
 
-    def send(self, asked: IncomingRequest[Header]) -> Reply:
+    def send(self, request: IncomingRequest[Header]) -> Reply:
         """Store one message or a batch."""
-        topic = self._find_topic(asked)
+        topic = self._find_topic(request)
         reply: Reply
         if isinstance(topic, Refusal):
             reply = topic
-        elif asked.header.batch or asked.command.code == Request.SEND_BATCH_MESSAGE:
-            reply = self._batches.send_batch(asked, topic)
+        elif request.header.batch or request.command.code == Request.SEND_BATCH_MESSAGE:
+            reply = self._batches.send_batch(request, topic)
         else:
-            reply = self._send_one(asked, topic)
+            reply = self._send_one(request, topic)
         if isinstance(reply, Refusal):
             self._maker.update_from_settings()
             return reply.with_fields(self._maker.reply_fields)
         return reply
 
-    def _find_topic(self, asked: IncomingRequest[Header]) -> TopicConfig | Refusal:
+    def _find_topic(self, request: IncomingRequest[Header]) -> TopicConfig | Refusal:
         """Return the topic that a message goes to, or why it is refused."""
-        header = asked.header
+        header = request.header
         return self._shedding.late_refusal(header.properties) or self._destinations.find_topic(
-            asked.peer, header, asked.now_ms
+            request.peer, header, request.now_ms
         )
 
-    def _send_one(self, asked: IncomingRequest[Header], topic: TopicConfig) -> Reply:
-        header, body, now_ms = asked.header, asked.command.body, asked.now_ms
+    def _send_one(self, request: IncomingRequest[Header], topic: TopicConfig) -> Reply:
+        header, body, now_ms = request.header, request.command.body, request.now_ms
         if not body:
             # RocketMQ fails with a NullPointerException here; an empty body cannot be sent.
             remark = "the message has no body; send at least one byte"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        message = self._maker.make_message(asked, topic, body)
+        message = self._maker.make_message(request, topic, body)
         is_transactional = Property.TRAN_MSG in message.properties and is_half(
             message.properties, message.reconsume_times
         )
         fault = (
-            self._clean_redone(asked, message, is_half=is_transactional)
+            self._clean_redone(request, message, is_half=is_transactional)
             if REDONE in message.properties
             else clean_message(message, is_half=is_transactional)
         )
@@ -99,21 +99,21 @@ class SendHandlers:
             return Refusal(Response.MESSAGE_ILLEGAL, fault)
         refusal: Refusal | None = None
         if is_retry_topic(header.topic):
-            refusal = self._destinations.prepare_retry(asked, message)
+            refusal = self._destinations.prepare_retry(request, message)
         elif topic.is_compacted:
             refusal = missing_key_refusal(message.properties)
         if refusal is not None:
             return refusal
-        wants_id = is_transactional and asked.ext.get(WANTS_ID) == "true"
+        wants_id = is_transactional and request.ext.get(WANTS_ID) == "true"
         put: PutResult | Refusal
         if is_transactional:
-            put = self._halves.store_half(asked, message, wants_id=wants_id)
+            put = self._halves.store_half(request, message, wants_id=wants_id)
         else:
             put = self._putter.store_sent(message, now_ms)
         if isinstance(put, Refusal):
             return put
         if Property.REPLY_TO_CLIENT in message.properties and not is_retry_topic(header.topic):
-            self._remember_requester(asked, message)
+            self._remember_requester(request, message)
         self._stats.count_puts(header.topic, 1, put.record_size)
         unique_key = message.properties[Property.UNIQ_KEY]
         more: dict[str, str] | None = None
@@ -131,21 +131,21 @@ class SendHandlers:
             ext=more,
             log_end=put.log_end if wants_to_wait(message.properties) else 0,
         )
-        return with_safety_level(asked, sent)
+        return with_safety_level(request, sent)
 
     def _clean_redone(
-        self, asked: IncomingRequest[Header], message: Message, *, is_half: bool
+        self, request: IncomingRequest[Header], message: Message, *, is_half: bool
     ) -> str:
         """Clean a message that is marked as stored again, and leave the mark if its sender may set
         it. Return why the message is refused, else an empty text."""
         redone = message.properties[REDONE]
         fault = clean_message(message, is_half=is_half)
-        if not is_half and self._may_store_again(asked):
+        if not is_half and self._may_store_again(request):
             message.properties[REDONE] = redone
         return fault
 
-    def _remember_requester(self, asked: IncomingRequest[Header], message: Message) -> None:
+    def _remember_requester(self, request: IncomingRequest[Header], message: Message) -> None:
         """Remember which account sent a request message, so that its reply can be checked."""
         if self._present.has_owners:
             known = self._requesters
-            known.remember(message.properties, asked.account, message.topic, asked.now_ms)
+            known.remember(message.properties, request.account, message.topic, request.now_ms)

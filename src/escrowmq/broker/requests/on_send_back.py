@@ -46,10 +46,10 @@ class SendBackHandlers:
         self._chance = chance
         self._putter = putter
 
-    def send_back(self, asked: IncomingRequest[SendBackHeader]) -> Reply:
+    def send_back(self, request: IncomingRequest[SendBackHeader]) -> Reply:
         """Store a failed message again for its group, to be retried or as a dead letter."""
-        header = asked.header
-        group = self._groups.get_or_create(header.group, asked.now_ms)
+        header = request.header
+        group = self._groups.get_or_create(header.group, request.now_ms)
         if group is None:
             return Refusal(
                 Response.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -74,7 +74,7 @@ class SendBackHandlers:
             Topic.RETRY_PREFIX + header.group,
             queues_count=group.retry_queue_nums,
             is_unit=header.unit_mode,
-            now_ms=asked.now_ms,
+            now_ms=request.now_ms,
         )
         if not retry.perm & Perm.WRITE:
             return Refusal(
@@ -84,8 +84,8 @@ class SendBackHandlers:
         source = self._store.read(header.offset)
         if source is None:
             return Refusal(Response.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
-        message = self._retry_copy(source, header, group, asked.command.version, asked.now_ms)
-        put = self._putter.store_message(message, asked.now_ms)
+        message = self._retry_copy(source, header, group, request.command.version, request.now_ms)
+        put = self._putter.store_message(message, request.now_ms)
         if isinstance(put, Refusal):
             return Refusal(Response.SYSTEM_ERROR, put.remark)
         self._stats.note_sent_back(header.group, source.topic)

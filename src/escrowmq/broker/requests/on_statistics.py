@@ -63,9 +63,9 @@ class StatisticsHandlers:
 
     # -- topics ------------------------------------------------------------------------------
 
-    def topic_stats(self, asked: IncomingRequest[TopicHeader]) -> Reply:
+    def topic_stats(self, request: IncomingRequest[TopicHeader]) -> Reply:
         """Answer with the ends and last store times of a topic's queues."""
-        name = asked.header.topic
+        name = request.header.topic
         topic = self._topics.get(name)
         if topic is None:
             return _no_topic_refusal(name)
@@ -87,10 +87,10 @@ class StatisticsHandlers:
         )
         return Answer(body=body)
 
-    def consuming_groups(self, asked: IncomingRequest[TopicHeader]) -> Reply:
+    def consuming_groups(self, request: IncomingRequest[TopicHeader]) -> Reply:
         """Answer with the groups that read a topic: those that are connected or have offsets in
         it."""
-        name = asked.header.topic
+        name = request.header.topic
         live = self._clients.groups_on(name) + self._poppers.groups_on(name)
         groups = dict.fromkeys(live + self._offsets.groups_of(name))
         body = fastjson.encode({"groupList": list(groups)})
@@ -121,9 +121,9 @@ class StatisticsHandlers:
             )
         return found
 
-    def consume_stats(self, asked: IncomingRequest[ConsumeStatsHeader]) -> Reply:
+    def consume_stats(self, request: IncomingRequest[ConsumeStatsHeader]) -> Reply:
         """Answer with the progress of one group."""
-        header = asked.header
+        header = request.header
         group = header.consumer_group
         if header.topic:
             topics = [header.topic]
@@ -147,9 +147,9 @@ class StatisticsHandlers:
         )
         return Answer(body=body)
 
-    def all_consume_stats(self, asked: IncomingRequest[None]) -> Reply:
+    def all_consume_stats(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the progress of every group."""
-        is_order = (asked.command.ext or {}).get("isOrder", "false").lower() == "true"
+        is_order = (request.command.ext or {}).get("isOrder", "false").lower() == "true"
         rows: list[bytes] = []
         behind = in_flight = 0
         for group in self._groups.names():
@@ -172,9 +172,9 @@ class StatisticsHandlers:
             % (fastjson.encode(self._identity.address), b",".join(rows), behind, in_flight)
         )
 
-    def consume_time_span(self, asked: IncomingRequest[GroupTopicHeader]) -> Reply:
+    def consume_time_span(self, request: IncomingRequest[GroupTopicHeader]) -> Reply:
         """Answer with the oldest and newest message times of each queue, and a group's position."""
-        header = asked.header
+        header = request.header
         topic = self._topics.get(header.topic)
         if topic is None:
             return _no_topic_refusal(header.topic)
@@ -185,7 +185,7 @@ class StatisticsHandlers:
             stored_ms = self._store.stored_ms_at
             consumed_ms = stored_ms(header.topic, queue_id, at - 1) if at > 0 else -1
             is_behind = 0 <= at < high
-            delay_ms = asked.now_ms - stored_ms(header.topic, queue_id, at) if is_behind else 0
+            delay_ms = request.now_ms - stored_ms(header.topic, queue_id, at) if is_behind else 0
             spans.append(
                 {
                     "consumeTimeStamp": max(0, consumed_ms),
@@ -197,9 +197,9 @@ class StatisticsHandlers:
             )
         return Answer(body=fastjson.encode({"consumeTimeSpanSet": spans}))
 
-    def topics_of_group(self, asked: IncomingRequest[GroupHeader]) -> Reply:
+    def topics_of_group(self, request: IncomingRequest[GroupHeader]) -> Reply:
         """Answer with the topics where a group has offsets."""
-        group = asked.header.group
+        group = request.header.group
         body = {
             "brokerAddr": self._identity.address,
             "topicList": self._offsets.topics_of(group),
@@ -208,9 +208,9 @@ class StatisticsHandlers:
 
     # -- counters and queues -----------------------------------------------------------------
 
-    def counter_stats(self, asked: IncomingRequest[StatsHeader]) -> Reply:
+    def counter_stats(self, request: IncomingRequest[StatsHeader]) -> Reply:
         """Answer with one counter over a minute, an hour and a day."""
-        header = asked.header
+        header = request.header
         meter = self._stats.meter(header.stats_name, header.stats_key)
         if meter is None:
             return Refusal(
@@ -226,9 +226,9 @@ class StatisticsHandlers:
         )
         return Answer(body=body)
 
-    def queue_units(self, asked: IncomingRequest[QueryQueueHeader]) -> Reply:
+    def queue_units(self, request: IncomingRequest[QueryQueueHeader]) -> Reply:
         """Answer with units of a consume queue as they are on disk."""
-        header = asked.header
+        header = request.header
         name = f"{header.queue_id}@{header.topic}"
         if header.queue_id not in self._store.queues_of(header.topic):
             return Refusal(Response.SYSTEM_ERROR, f"{name} is not exist!")

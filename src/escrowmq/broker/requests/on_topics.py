@@ -66,9 +66,9 @@ class TopicHandlers:
         self._clients = clients
         self._forgetters = forgetters
 
-    def put_topic(self, asked: IncomingRequest[CreateTopicHeader]) -> Reply:
+    def put_topic(self, request: IncomingRequest[CreateTopicHeader]) -> Reply:
         """Create a topic or change it."""
-        header = asked.header
+        header = request.header
         config = TopicConfig(
             topic_name=header.topic,
             read_queue_nums=header.read_queue_nums,
@@ -82,7 +82,7 @@ class TopicHandlers:
             changes = parse_attributes(header.attributes)
         except UsageError as error:
             return Refusal(Response.SYSTEM_ERROR, str(error))
-        return self._put_topic(config, changes, asked.now_ms)
+        return self._put_topic(config, changes, request.now_ms)
 
     def _topic_fault(self, config: TopicConfig) -> str | None:
         name = config.topic_name
@@ -125,9 +125,9 @@ class TopicHandlers:
             return Refusal(Response.SYSTEM_ERROR, str(error))
         return None
 
-    def put_topics(self, asked: IncomingRequest[None]) -> Reply:
+    def put_topics(self, request: IncomingRequest[None]) -> Reply:
         """Create or change several topics; none of them if any is refused."""
-        configs = decode_body(_TopicListBody, asked.body).topic_config_list
+        configs = decode_body(_TopicListBody, request.body).topic_config_list
         for config in configs:
             changes = ",".join(
                 f"{name if name[:1] in ('+', '-') else f'+{name}'}={value}"
@@ -137,10 +137,10 @@ class TopicHandlers:
             if refusal is not None:
                 return refusal
         for config in configs:
-            self._topics.put(config, asked.now_ms)
+            self._topics.put(config, request.now_ms)
         return Answer(remark=NOT_SET)
 
-    def all_topics(self, asked: IncomingRequest[None]) -> Reply:
+    def all_topics(self, request: IncomingRequest[None]) -> Reply:
         """Answer with every topic's configuration."""
         file = msgspec.to_builtins(self._topics.file())
         file["mappingDataVersion"] = file["dataVersion"]
@@ -149,9 +149,9 @@ class TopicHandlers:
         ext = {"totalTopicNum": str(len(file["topicConfigTable"]))}
         return Answer(body=fastjson.encode(file), ext=ext)
 
-    def delete_topic(self, asked: IncomingRequest[TopicHeader]) -> Reply:
+    def delete_topic(self, request: IncomingRequest[TopicHeader]) -> Reply:
         """Delete a topic, its queues and its offsets."""
-        name = asked.header.topic
+        name = request.header.topic
         if not name.strip():
             return Refusal(Response.INVALID_PARAMETER, "The specified topic is blank.")
         if self._settings.protects_system_topics and self._topics.is_system(name):
@@ -167,7 +167,7 @@ class TopicHandlers:
         if self._settings.clears_retry_topics:
             doomed += self._retry_topics(name)
         for topic in doomed:
-            self._topics.delete(topic, asked.now_ms)
+            self._topics.delete(topic, request.now_ms)
             self._store.delete_topic(topic)
             for forget in self._forgetters:
                 forget(topic)
@@ -190,15 +190,15 @@ class TopicHandlers:
                 found.append(older)
         return [topic for topic in found if self._topics.get(topic) is not None]
 
-    def get_topic(self, asked: IncomingRequest[TopicHeader]) -> Reply:
+    def get_topic(self, request: IncomingRequest[TopicHeader]) -> Reply:
         """Answer with one topic's configuration."""
-        name = asked.header.topic
+        name = request.header.topic
         config = self._topics.get(name)
         if config is None:
             return Refusal(Response.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
         return Answer(body=fastjson.encode(config))
 
-    def system_topics(self, asked: IncomingRequest[None]) -> Reply:
+    def system_topics(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the topics that the broker creates for itself."""
         topics = self._topics
         names = [name for name in topics.names() if topics.is_system(name)]

@@ -58,13 +58,13 @@ not use them."""
 class UnsealedEnd(msgspec.Struct):
     """An END whose answer waits until the op record is appended (txn.unsealed_ends.EndAnswer)."""
 
-    asked: Question
+    request: Question
     ended: EndReply
     tell: Callable[[Question, EndReply, SealResult], None]
 
     def send_answer(self, sealed: SealResult) -> None:
         """Answer the END."""
-        self.tell(self.asked, self.ended, sealed)
+        self.tell(self.request, self.ended, sealed)
 
 
 class EndHandlers(Part):
@@ -99,12 +99,12 @@ class EndHandlers(Part):
 
     # -- ends --------------------------------------------------------------------------------
 
-    def end_transaction(self, asked: IncomingRequest[None]) -> Reply:
+    def end_transaction(self, request: IncomingRequest[None]) -> Reply:
         """Commit or roll back a transaction. The answer is sent when the op record may be
         acknowledged."""
-        header = read_end(asked.command, self._transactions, asked.now_ms)
+        header = read_end(request.command, self._transactions, request.now_ms)
         if isinstance(header, Refusal):
-            return self._answers.after_confirmation(asked, header)
+            return self._answers.after_confirmation(request, header)
         claim = Claim(
             log_offset=header.commit_log_offset,
             queue_offset=header.tran_state_table_offset,
@@ -114,63 +114,63 @@ class EndHandlers(Part):
             ids=(header.transaction_id or "", header.msg_id),
             count=header.escrow_count,
         )
-        ended = self._transactions.ends.end(claim, asked.now_ms)
+        ended = self._transactions.ends.end(claim, request.now_ms)
         if header.from_transaction_check:
             if ended.answer is EndResult.DONE:
                 self.engine.halves.events.add(
-                    asked.now_ms, ended.queue_offset, "answered", who=asked.peer.address
+                    request.now_ms, ended.queue_offset, "answered", who=request.peer.address
                 )
             is_unknown = ended.answer is EndResult.UNKNOWN
-            self._checker.note_answer(ended.queue_offset, asked.peer.id, is_unknown=is_unknown)
-            if is_unknown and asked.ext.get(OPEN) == "true":
-                self._checker.note_open_report(ended.queue_offset, asked.peer.id)
+            self._checker.note_answer(ended.queue_offset, request.peer.id, is_unknown=is_unknown)
+            if is_unknown and request.ext.get(OPEN) == "true":
+                self._checker.note_open_report(ended.queue_offset, request.peer.id)
         if ended.answer not in _SETTLED and ended.queue_offset >= 0:
             what = "said unknown" if ended.answer is EndResult.UNKNOWN else "refused"
             detail = "" if ended.answer is EndResult.UNKNOWN else ended.answer.name.lower()
             self.engine.halves.events.add(
-                asked.now_ms, ended.queue_offset, what, who=asked.peer.address, detail=detail
+                request.now_ms, ended.queue_offset, what, who=request.peer.address, detail=detail
             )
-        return self.end_answer(asked, ended)
+        return self.end_answer(request, ended)
 
-    def end_answer(self, asked: Question, ended: EndReply) -> Reply:
+    def end_answer(self, request: Question, ended: EndReply) -> Reply:
         """Return the answer to an END. For an outcome, return HELD: it is answered once it is
         durable."""
         match ended.answer:
             case EndResult.DONE | EndResult.REPEATED | EndResult.CONTRADICTED:
-                if not asked.command.flag & Flag.ONE_WAY:
-                    self._unsealed.answers.append(UnsealedEnd(asked, ended, self.send_end_answer))
+                if not request.command.flag & Flag.ONE_WAY:
+                    self._unsealed.answers.append(UnsealedEnd(request, ended, self.send_end_answer))
                 return HELD
             case EndResult.UNKNOWN:
                 return HELD  # as in RocketMQ: nothing is changed or answered
             case EndResult.TOO_LATE:
-                return self._answers.after_confirmation(asked, Answer(Response.ILLEGAL_OPERATION))
+                return self._answers.after_confirmation(request, Answer(Response.ILLEGAL_OPERATION))
             case EndResult.COUNT_WRONG:
                 remark = (
                     f"the broker has {ended.count} messages of this transaction, not the number "
                     f"in escrowCount; nothing was changed"
                 )
                 return self._answers.after_confirmation(
-                    asked, Refusal(Response.SYSTEM_ERROR, remark)
+                    request, Refusal(Response.SYSTEM_ERROR, remark)
                 )
             case EndResult.NOT_STORED:
                 assert ended.put is not None
                 return self._putter.put_refusal(ended.put)
             case _:
                 refusal = Refusal(Response.SYSTEM_ERROR, _REMARKS[ended.answer])
-                return self._answers.after_confirmation(asked, refusal)
+                return self._answers.after_confirmation(request, refusal)
 
     def finish_input(self, now_ms: int) -> None:
         """Append the op records of this input's ENDs, and answer the ENDs."""
         self._unsealed.seal(now_ms)
 
-    def send_end_answer(self, asked: Question, ended: EndReply, sealed: SealResult) -> None:
+    def send_end_answer(self, request: Question, ended: EndReply, sealed: SealResult) -> None:
         """Send the answer to an END after its op record was appended, or report that this
         failed."""
         if ended.queue_offset in sealed.undone:
             remark = "the end could not be stored; the transaction is pending still"
-            self._answers.send(asked, Refusal(Response.SERVICE_NOT_AVAILABLE, remark))
+            self._answers.send(request, Refusal(Response.SERVICE_NOT_AVAILABLE, remark))
         else:
-            self._answers.send(asked, self._outcome_answer(ended, sealed.log_end))
+            self._answers.send(request, self._outcome_answer(ended, sealed.log_end))
 
     def _outcome_answer(self, ended: EndReply, log_end: int) -> Answer:
         """Return the answer that reports a transaction's outcome, to be sent once it is durable."""
@@ -237,14 +237,14 @@ class EndHandlers(Part):
         body = encode_message(_half_for_producer(half, ask.count))
         self._peers.send_one_way(ask.peer, Request.CHECK_TRANSACTION_STATE, ext=ext, body=body)
 
-    def resume_check(self, asked: IncomingRequest[ResumeCheckHeader]) -> Reply:
+    def resume_check(self, request: IncomingRequest[ResumeCheckHeader]) -> Reply:
         """Resume the checks of a discarded transaction."""
-        header = asked.header
+        header = request.header
         _, log_offset = parse_offset_id(header.msg_id)
         source = self._store.read(log_offset)
         if source is None or source.topic not in (Topic.CHECK_MAX_TIME, Topic.HALF):
             remark = f"no message that was given up has the offset id {header.msg_id}"
-            return self._answers.after_confirmation(asked, Refusal(Response.SYSTEM_ERROR, remark))
+            return self._answers.after_confirmation(request, Refusal(Response.SYSTEM_ERROR, remark))
         # RocketMQ also resumes an ended transaction, which can lead to a second final message.
         state = self._transactions.resumption.state_of(source)
         if state == State.PENDING:
@@ -252,7 +252,7 @@ class EndHandlers(Part):
         if state != State.EXPIRED:
             remark = f"the transaction of {header.msg_id} is {state.name}; nothing was changed"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        resumed = self._transactions.resumption.resume(source, asked.now_ms)
+        resumed = self._transactions.resumption.resume(source, request.now_ms)
         if resumed.refusal or resumed.put is not None:
             remark = resumed.refusal or f"Put message back to {Topic.HALF} failed."
             return Refusal(Response.SYSTEM_ERROR, remark)

@@ -34,14 +34,14 @@ class RequestServer:
         present: RequestAccount,
         calls: PeerCalls,
         tables: TableSaver,
-        door: AccessCheck,
+        access: AccessCheck,
         rounds: BackgroundRounds,
         handlers: Iterable[object],
     ) -> None:
         self._present = present
         self._calls = calls
         self._tables = tables
-        self._door = door
+        self._access = access
         self._rounds = rounds
         self._judge: AccessCheck | None = None
         self.is_judging = False
@@ -60,7 +60,7 @@ class RequestServer:
     def update_is_judging(self) -> None:
         """Update whether the access check must judge requests, because limits may have been set or
         lifted."""
-        self._judge = self._door if self._door.can_refuse else None
+        self._judge = self._access if self._access.can_refuse else None
         self.is_judging = self._judge is not None
 
     def request_finish(self) -> None:
@@ -101,18 +101,18 @@ class RequestServer:
     def judge_ahead(self, peer: Peer, command: Command, now_ms: int) -> Refusal | None:
         """Return why a request would be refused, before it is made; None if it would be
         admitted."""
-        if not self._door.requires_authentication:
+        if not self._access.requires_authentication:
             return None
         asked: Question = IncomingRequest(peer, self.row(command.code), command, None, now_ms)
         try:
-            return self._door.judge_ahead(asked)
+            return self._access.judge_ahead(asked)
         except Exception as error:  # noqa: BLE001 - one question, as in `serve`
             return _failure_refusal(asked, error)
 
     def serve_next_step(self, peer: Peer, long: LongRequest[Question], now_ms: int) -> None:
         """Serve the next step of a request that takes several turns."""
         self.needs_finish = True
-        asked, long.asked.now_ms = long.asked, now_ms
+        asked, long.request.now_ms = long.request, now_ms
         self._present.account = asked.account
         try:
             reply = next(long.parts)
@@ -129,15 +129,15 @@ class RequestServer:
         self._rounds.run_guarded("the answer of a client", tell, now_ms)
 
 
-def _failure_refusal(asked: Question, error: Exception) -> Refusal:
+def _failure_refusal(request: Question, error: Exception) -> Refusal:
     if isinstance(error, EscrowMQError):
-        _log.debug("request %d of %s: %s", asked.command.code, asked.peer.address, error)
+        _log.debug("request %d of %s: %s", request.command.code, request.peer.address, error)
         refusal = Refusal(Response.SYSTEM_ERROR, str(error))
     else:
         _log.error(
-            "request %d of %s failed", asked.command.code, asked.peer.address, exc_info=error
+            "request %d of %s failed", request.command.code, request.peer.address, exc_info=error
         )
         refusal = Refusal(Response.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-    if asked.row.is_audited:
-        log_operation(asked, refusal)
+    if request.row.is_audited:
+        log_operation(request, refusal)
     return refusal

@@ -70,27 +70,29 @@ class BatchSends:
         self._maker = maker
         self._destinations = destinations
 
-    def send_batch(self, asked: IncomingRequest[Header], topic: TopicConfig) -> Reply:
+    def send_batch(self, request: IncomingRequest[Header], topic: TopicConfig) -> Reply:
         """Store a batch. A long one takes several turns."""
-        header = asked.header
+        header = request.header
         if len(header.topic) > TOPIC_SIZE_MAX:
             remark = f"message topic length too long {len(header.topic)}"
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
         if is_retry_topic(header.topic):
             remark = f"batch request does not support retry group {header.topic}"
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
-        first = self._maker.make_bare_message(asked, topic, b"")
-        part = self._prepare_part(asked, first, 0, count_max=BATCH_AT_ONCE_MAX)
+        first = self._maker.make_bare_message(request, topic, b"")
+        part = self._prepare_part(request, first, 0, count_max=BATCH_AT_ONCE_MAX)
         if isinstance(part, Refusal):
             return part
         pieces, end = part
         if not pieces:
             remark = "the batch is empty; send one message or more"
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
-        if end < len(asked.body):
-            asked.peer.long = LongRequest(asked, self._send_in_parts(asked, first, pieces, end))
+        if end < len(request.body):
+            request.peer.long = LongRequest(
+                request, self._send_in_parts(request, first, pieces, end)
+            )
             return HELD
-        puts = self._store.batches.put(first, pieces, asked.now_ms)
+        puts = self._store.batches.put(first, pieces, request.now_ms)
         if puts[0].log_offset < 0:
             return self._putter.put_refusal(puts[0])
         size = sum(put.record_size for put in puts)
@@ -98,7 +100,7 @@ class BatchSends:
         packed = self._identity.packed
         ids = [offset_id(packed, put.log_offset) for put in puts]
         return self._batch_answer(
-            asked,
+            request,
             first,
             ids,
             puts[0].queue_offset,
@@ -106,7 +108,7 @@ class BatchSends:
         )
 
     def _prepare_part(
-        self, asked: IncomingRequest[Header], first: Message, at: int, *, count_max: int
+        self, request: IncomingRequest[Header], first: Message, at: int, *, count_max: int
     ) -> tuple[list[Piece], int] | Refusal:
         """Prepare the next messages of a batch for storing. Return them and the position after
         them. The number is limited, also by the messages' keys."""
@@ -115,7 +117,7 @@ class BatchSends:
         pieces: list[Piece] = []
         # Each message keeps its own unique key. In RocketMQ 5.3.x all messages have the batch's key
         # when they are read, which later releases fixed.
-        entries, end = decode_batch_part(asked.body, at, count_max=count_max)
+        entries, end = decode_batch_part(request.body, at, count_max=count_max)
         keys_count = 0
         for number, (flag, body, encoded) in enumerate(entries):
             if keys_count > KEYS_AT_ONCE_MAX:  # the other messages are left for the next part
@@ -137,17 +139,17 @@ class BatchSends:
             if is_plain:
                 completed = encoded + self._maker.suffix
             else:
-                self._maker.add_broker_properties(properties, asked.peer, asked.now_ms)
+                self._maker.add_broker_properties(properties, request.peer, request.now_ms)
                 completed = encode_properties(properties)
             pieces.append((flag, body, completed, properties))
         return pieces, end
 
     def _send_in_parts(
-        self, asked: IncomingRequest[Header], first: Message, pieces: list[Piece], at: int
+        self, request: IncomingRequest[Header], first: Message, pieces: list[Piece], at: int
     ) -> Iterator[Reply]:
         """Read a long batch, one part each turn, then store it as a whole. Yield HELD for each
         part, and at the end the answer. If one message is refused, none is stored."""
-        topic = asked.header.topic
+        topic = request.header.topic
         batches = self._store.batches
         batch, keys_count = batches.begin(first), 0
         while True:
@@ -171,18 +173,18 @@ class BatchSends:
                 )
                 return
             yield HELD
-            if at == len(asked.body):
+            if at == len(request.body):
                 break
-            part = self._prepare_part(asked, first, at, count_max=BATCH_PART_COUNT)
+            part = self._prepare_part(request, first, at, count_max=BATCH_PART_COUNT)
             if isinstance(part, Refusal):
                 yield part.with_fields(self._maker.reply_fields)
                 return
             pieces, at = part
-        found = self._destinations.find_topic(asked.peer, asked.header, asked.now_ms)
+        found = self._destinations.find_topic(request.peer, request.header, request.now_ms)
         if isinstance(found, Refusal):  # it was deleted meanwhile
             yield found.with_fields(self._maker.reply_fields)
             return
-        put = batches.put_long(batch, asked.now_ms)
+        put = batches.put_long(batch, request.now_ms)
         if put.log_offset < 0:
             yield self._putter.put_refusal(put).with_fields(self._maker.reply_fields)
             return
@@ -194,18 +196,18 @@ class BatchSends:
             if len(ids) % _IDS_AT_ONCE == 0:
                 yield HELD
         log_end = log_end_to_await(put, first)
-        yield self._batch_answer(asked, first, ids, put.queue_offset, log_end=log_end)
+        yield self._batch_answer(request, first, ids, put.queue_offset, log_end=log_end)
 
     def _batch_answer(
         self,
-        asked: IncomingRequest[Header],
+        request: IncomingRequest[Header],
         first: Message,
         ids: list[str],
         queue_offset: int,
         *,
         log_end: int,
     ) -> SendAnswer:
-        properties = parse_properties(asked.header.properties)
+        properties = parse_properties(request.header.properties)
         sent = SendAnswer(
             message_id=",".join(ids),
             queue_id=first.queue_id,
@@ -214,4 +216,4 @@ class BatchSends:
             ext={},
             log_end=log_end,
         )
-        return with_safety_level(asked, sent)
+        return with_safety_level(request, sent)

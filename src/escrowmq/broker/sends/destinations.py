@@ -66,10 +66,10 @@ class Destinations:
             now_ms=now_ms,
         )
 
-    def prepare_retry(self, asked: IncomingRequest[Header], message: Message) -> Refusal | None:
+    def prepare_retry(self, request: IncomingRequest[Header], message: Message) -> Refusal | None:
         """Prepare a message that a consumer sends to its retry topic; after too many redeliveries,
         make it a dead letter. Return why it is refused, if it is."""
-        header, now_ms = asked.header, asked.now_ms
+        header, now_ms = request.header, request.now_ms
         group_name = header.topic[len(Topic.RETRY_PREFIX) :]
         group = self._groups.get_or_create(group_name, now_ms)
         if group is None:
@@ -79,7 +79,7 @@ class Destinations:
             header.reconsume_times,
             group,
             times_max=header.max_reconsume_times,
-            sender_version=asked.command.version,
+            sender_version=request.command.version,
         )
         if is_spent or self._locks.holds_lock(group_name, now_ms):
             message.topic = Topic.DLQ_PREFIX + group_name

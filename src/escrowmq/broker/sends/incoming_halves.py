@@ -36,14 +36,14 @@ class IncomingHalves:
         self._rules = rules
 
     def store_half(
-        self, asked: IncomingRequest[Header], message: Message, *, wants_id: bool
+        self, request: IncomingRequest[Header], message: Message, *, wants_id: bool
     ) -> PutResult | Refusal:
         """Store a half message. With `wants_id`, its sender requests a signed id: if a new signing
         key is due, create that first."""
-        if self._present.has_owners and asked.account:
+        if self._present.has_owners and request.account:
             # It belongs to the account: no other may end it, or add a half to its transaction.
-            message.properties[OWNER] = account_mark(asked.account)
-        transactions, now_ms = self._transactions, asked.now_ms
+            message.properties[OWNER] = account_mark(request.account)
+        transactions, now_ms = self._transactions, request.now_ms
         engine = transactions.engine
         about = self._rules.facts_of(message, engine.halves, now_ms)
         if (
@@ -56,8 +56,8 @@ class IncomingHalves:
         if refusal is not None:
             return refusal
         group = message.properties.get(Property.PGROUP, "")
-        origin = self._clients.note_published(group, asked.peer.id, message.topic)
-        put = engine.prepare(message, now_ms, origin=origin, account=asked.peer.counted_for)
+        origin = self._clients.note_published(group, request.peer.id, message.topic)
+        put = engine.prepare(message, now_ms, origin=origin, account=request.peer.counted_for)
         return put if put.log_offset >= 0 else self._putter.put_refusal(put)
 
     def signed_id(self, put: PutResult, unique_key: str, now_ms: int) -> str:

@@ -44,19 +44,19 @@ class MessageMaker:
             self.suffix = encode_properties(self._added)
 
     def make_message(
-        self, asked: IncomingRequest[Header], topic: TopicConfig, body: bytes
+        self, request: IncomingRequest[Header], topic: TopicConfig, body: bytes
     ) -> Message:
         """Return the message to store for a request, with all properties."""
-        message = self.make_bare_message(asked, topic, body)
-        self.add_broker_properties(message.properties, asked.peer, asked.now_ms)
+        message = self.make_bare_message(request, topic, body)
+        self.add_broker_properties(message.properties, request.peer, request.now_ms)
         return message
 
     def make_bare_message(
-        self, asked: IncomingRequest[Header], topic: TopicConfig, body: bytes
+        self, request: IncomingRequest[Header], topic: TopicConfig, body: bytes
     ) -> Message:
         """Return the message with its sender's properties only."""
         self.update_from_settings()
-        header = asked.header
+        header = request.header
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._chance.randrange(max(1, topic.write_queue_nums))
@@ -72,7 +72,7 @@ class MessageMaker:
             properties=properties,
             sys_flag=sys_flag,
             born_ms=header.born_timestamp,
-            born_host=asked.peer.packed,
+            born_host=request.peer.packed,
             store_host=self._identity.packed,
             reconsume_times=header.reconsume_times,
         )

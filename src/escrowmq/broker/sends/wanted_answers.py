@@ -33,10 +33,10 @@ def may_hold_unwaiting_send(data: bytes) -> bool:
     return binary in data or in_json in data
 
 
-def with_safety_level(asked: Question, sent: SendAnswer) -> SendAnswer:
+def with_safety_level(request: Question, sent: SendAnswer) -> SendAnswer:
     """Return the answer to a send, with the message's safety (memory, disk or replicas) if the
     sender requested that."""
-    if (asked.command.ext or {}).get(WANTS_SAFETY) != "true":
+    if (request.command.ext or {}).get(WANTS_SAFETY) != "true":
         return sent
     if sent.log_end:
         return replace(sent, tells_safety=True)

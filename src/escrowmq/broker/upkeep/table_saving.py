@@ -81,7 +81,7 @@ class TableSaver:
     def _postpone_save(self, now_ms: int) -> None:
         self._retry_ms, self._failed_at = now_ms + _AGAIN_MS, self._change_counts
 
-    def answer_when_saved(self, asked: Question, reply: Reply) -> None:
+    def answer_when_saved(self, request: Question, reply: Reply) -> None:
         """Send the answer to a request: now, or once the changes that it made to tables are
         saved."""
         is_changed = self._topics.is_changed or self._groups.is_changed
@@ -93,9 +93,9 @@ class TableSaver:
         if reply is HELD:
             return
         if has_changed and isinstance(reply, Answer):
-            self._unsaid.append((asked, reply))
+            self._unsaid.append((request, reply))
         else:
-            self._answers.send(asked, reply)
+            self._answers.send(request, reply)
 
     def save_and_answer(self, now_ms: int) -> None:
         """Save the changed tables, and answer the requests that changed them. If saving fails, the

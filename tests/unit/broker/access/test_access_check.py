@@ -104,7 +104,7 @@ def test_a_repeated_poll_is_judged_by_its_fields(monkeypatch: pytest.MonkeyPatch
     caller = exchange.connect()
     caller.is_binary = True
     polls = [caller.begin_pull("T", hold_ms=5_000) for _ in range(3)]
-    door = exchange.core.assembly.door
+    door = exchange.core.assembly.access
     judged = []
     monkeypatch.setattr(
         door, "_judge_by_rules", lambda asked, _, **__: judged.append(asked.command.ext)
@@ -122,7 +122,7 @@ def test_many_polls_are_judged_by_stretches(monkeypatch: pytest.MonkeyPatch) -> 
     exchange = world()
     owner = come(exchange, "owner-1")
     polls = [hold(exchange, owner, "pull") for _ in range(5)]
-    owner.exchange.core.assembly.door._apply_changed_rules()
+    owner.exchange.core.assembly.access._apply_changed_rules()
     exchange.disk.small["plain_acl.yml"] = WITHOUT
     exchange.advance(1_000)
     assert all(pending.now.code == 1 for pending in polls)
@@ -303,7 +303,7 @@ def test_a_name_that_nobody_asked_to_prove_is_shown_no_half() -> None:
     assert forger.heartbeat(producer="PG").code == 0
     exchange.advance(60_000)
     assert checks(exchange, forger) == 0
-    assert not exchange.core.assembly.door._may_get_check(999, "T", "PG", "")
+    assert not exchange.core.assembly.access._may_get_check(999, "T", "PG", "")
 
 
 def test_without_authorization_every_user_of_the_group_is_asked() -> None:
@@ -323,11 +323,11 @@ def test_a_poll_that_was_answered_meanwhile_is_not_judged(monkeypatch: pytest.Mo
     exchange = world()
     owner = come(exchange, "owner-1")
     polls = [hold(exchange, owner, "pull") for _ in range(2)]
-    exchange.core.assembly.door._apply_changed_rules()
+    exchange.core.assembly.access._apply_changed_rules()
     owner.send("T", b"in between")
     assert [pending.now.code for pending in polls] == [0, 0]
     exchange.advance(100)
-    assert exchange.core.assembly.door.wake_at_ms() > exchange.now_ms
+    assert exchange.core.assembly.access.wake_at_ms() > exchange.now_ms
 
 
 # -- why -----------------------------------------------------------------------------------------

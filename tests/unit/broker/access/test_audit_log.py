@@ -145,7 +145,7 @@ def test_denials_are_written_some_times_and_then_counted(
     ]
     stranger.send("T")
     assert len(lines(caplog)) == 1
-    assert exchange.core.assembly.door.denials.count == 37
+    assert exchange.core.assembly.access.denials.count == 37
 
 
 ROW = next(request_rows())  # any

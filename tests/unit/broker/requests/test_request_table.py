@@ -21,7 +21,7 @@ def header_of(row: RequestRow) -> set[object]:
     """The headers that a method takes; those that its class wraps take what they wrap."""
     hints = typing.get_type_hints(row.serve)
     assert hints["return"] == Reply
-    (header,) = typing.get_args(hints["asked"])
+    (header,) = typing.get_args(hints["request"])
     return set(typing.get_args(header)) or {header}
 
 
