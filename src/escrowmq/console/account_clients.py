@@ -90,15 +90,15 @@ class AccountClients:
         return found
 
     def _close_idle(self) -> None:
-        resting = [name for name, desk in self._clients.items() if desk.is_idle]
+        resting = [name for name, client in self._clients.items() if client.is_idle]
         if not resting:
             raise Problem(
                 503, "too_many_accounts",
                 f"{ACCOUNT_CLIENTS_MAX} accounts are at work, as many as may be",
                 "try again soon",
             )  # fmt: skip
-        desk = self._clients.pop(resting[0])
-        task = asyncio.ensure_future(desk.close())
+        client = self._clients.pop(resting[0])
+        task = asyncio.ensure_future(client.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -115,14 +115,14 @@ class AccountClients:
     async def is_reachable(self) -> tuple[bool, str]:
         """Return whether a name server answers, and the reason if none does."""
         try:
-            desk = self.client_of(None)
-            with desk.in_use():
-                admin = await desk.open_admin()
-                await desk.memo.get_or_request("brokers", admin.brokers.all)
+            client = self.client_of(None)
+            with client.in_use():
+                admin = await client.open_admin()
+                await client.memo.get_or_request("brokers", admin.brokers.all)
         except (EscrowMQError, Problem) as error:
             return False, str(error)
         return True, "ready"
 
     async def close(self) -> None:
         """Close all clients."""
-        await asyncio.gather(*(desk.close() for desk in self._clients.values()), *self._closing)
+        await asyncio.gather(*(client.close() for client in self._clients.values()), *self._closing)

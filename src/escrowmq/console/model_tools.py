@@ -158,8 +158,8 @@ class ModelTools:
         self._plans[plan] = _ProposedPlan(operation, wanted, self._now_s() + PLAN_S)
         while len(self._plans) > PLANS_MAX:
             self._plans.popitem(last=False)
-        told = {"plan": plan, "seconds": PLAN_S, "change": msgspec.to_builtins(change)}
-        return self._answer_text(told)
+        answer = {"plan": plan, "seconds": PLAN_S, "change": msgspec.to_builtins(change)}
+        return self._answer_text(answer)
 
     async def _apply_plan(self, name: str) -> str:
         plan = self._plans.pop(name, None)  # once
@@ -168,14 +168,14 @@ class ModelTools:
                 "already",
                           "propose it again")  # fmt: skip
         change: Change = await plan.operation(self._asking, plan.given)
-        told: dict[str, object] = {"change": msgspec.to_builtins(change)}
+        answer: dict[str, object] = {"change": msgspec.to_builtins(change)}
         if change.job is not None:
             job = self._asking.account_client.jobs.find_job(change.job)
             end_s = self._now_s() + _JOB_S
             while job.state == "running" and self._now_s() < end_s:
                 await asyncio.sleep(_LOOK_S)
-            told["job"] = msgspec.to_builtins(job)
-        return self._answer_text(told)
+            answer["job"] = msgspec.to_builtins(job)
+        return self._answer_text(answer)
 
     def _answer_text(self, answer: object) -> str:
         if isinstance(answer, MessageShown):
@@ -187,17 +187,17 @@ class ModelTools:
 
     def _message_fields(self, message: MessageShown) -> dict[str, object]:
         """Convert a message, with its body as text or without it."""
-        told: dict[str, object] = msgspec.to_builtins(message)
+        answer: dict[str, object] = msgspec.to_builtins(message)
         body = base64.b64decode(message.body_base64 or "")[:BODY_MAX]
-        del told["bodyBase64"]
+        del answer["bodyBase64"]
         if not self._shows_bodies:
-            told["body"] = "not shown: --no-bodies"
-            return told
+            answer["body"] = "not shown: --no-bodies"
+            return answer
         try:
-            told["body"] = body.decode()
+            answer["body"] = body.decode()
         except UnicodeDecodeError:
-            told["bodyHex"] = body[: BODY_MAX // 4].hex(" ")
-        return told
+            answer["bodyHex"] = body[: BODY_MAX // 4].hex(" ")
+        return answer
 
 
 def _changing_calls() -> list[str]:

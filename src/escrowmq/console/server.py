@@ -44,7 +44,7 @@ class ConsoleServer:
     def __init__(
         self, listening_socket: socket.socket, options: ConsoleOptions, vitals: HealthReader | None
     ) -> None:
-        self._door = listening_socket
+        self._socket = listening_socket
         self._waiting = WaitingConnections(patience_s=PATIENCE_S)
         port = int(listening_socket.getsockname()[1])
         app = build_app(
@@ -73,7 +73,7 @@ class ConsoleServer:
     async def _serve(self) -> None:
         cutting = asyncio.ensure_future(self._waiting.close_late_repeatedly())
         try:
-            await self._server.serve(sockets=[self._door])
+            await self._server.serve(sockets=[self._socket])
         finally:
             cutting.cancel()
             with suppress(asyncio.CancelledError):

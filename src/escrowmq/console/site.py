@@ -191,9 +191,9 @@ class PageSite:
 
     def caller_of(self, session: BrowserSession) -> Caller:
         """Return the caller of the API for a session: its user, and that user's client."""
-        desk = self._account_clients.client_of(session.who.credentials)
-        desk.collector.note_viewer()
-        return Caller(account_client=desk, who=session.who)
+        client = self._account_clients.client_of(session.who.credentials)
+        client.collector.note_viewer()
+        return Caller(account_client=client, who=session.who)
 
     def render_html(self, template: str, status: int, **context: object) -> HTMLResponse:
         """Render a template as a response."""

@@ -31,17 +31,17 @@ def bind_port(host: str, port: int) -> socket.socket:
     """Bind a socket to a port; it does not accept connections yet. Raises ConnectFailed if the
     address is unavailable."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    door = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((host, port))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
     except (OSError, OverflowError) as error:
-        door.close()
+        listener.close()
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConnectFailed(
             f"cannot listen on {host}:{port}: {reason}; choose another port, or 0 for any"
         ) from error
-    return door
+    return listener
 
 
 class IncomingConnections:

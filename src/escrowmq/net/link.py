@@ -89,8 +89,8 @@ class PeerLink(asyncio.BufferedProtocol):
     def _set_transport(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=_HIGH_WATER)
-        door = self.transport.get_extra_info("socket")
-        self._descriptor = door.fileno() if door is not None else -1
+        sock = self.transport.get_extra_info("socket")
+        self._descriptor = sock.fileno() if sock is not None else -1
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next bytes."""

@@ -53,16 +53,16 @@ class Shell:
         self._clock = clock
         self._name = name
         self._idle_ms = idle_ms
-        self._doors = port_options or PortOptions()
+        self._options = port_options or PortOptions()
         self.entrance = IncomingConnections(
-            ConnectionCounts(self._doors.limits, self._doors.total),
+            ConnectionCounts(self._options.limits, self._options.total),
             clock,
             name=name,
             is_stranger=core.is_stranger if isinstance(core, GuardedCore) else None,
         )
         self._loop = asyncio.get_running_loop()
         self.links = LinkTable(
-            clock, self._doors.unsent, name=name, idle_ms=idle_ms, flush_s=flush_s
+            clock, self._options.unsent, name=name, idle_ms=idle_ms, flush_s=flush_s
         )
         self.reads = self.links.reads
         self._held: deque[PeerLink] = deque()
@@ -137,7 +137,7 @@ class Shell:
         """Make the protocol object for a new connection to a port with these protocols."""
         peer = self._next_peer
         self._next_peer += 1
-        tls = (self._doors.tls if has_tls else None) or own_tls
+        tls = (self._options.tls if has_tls else None) or own_tls
         if tls is None and len(wires) == 1:
             return PeerLink(self, peer, wires[0])
         handshake_s = tls.handshake_s if tls is not None and tls.mode == "enforcing" else None
@@ -166,7 +166,7 @@ class Shell:
 
     def report_certificate(self, link: PeerLink, certificate: dict[str, Any] | None) -> None:
         """Pass on the certificate that a connected peer has presented, or None."""
-        identities, core, transport = self._doors.identities, self.core, link.transport
+        identities, core, transport = self._options.identities, self.core, link.transport
         if identities is None or not isinstance(core, AccountsCore) or transport is None:
             return
         found = identities.owner_of(certificate)
@@ -232,7 +232,7 @@ class Shell:
     def record_unsent(self, link: PeerLink, size: int) -> None:
         """Count bytes that wait until a peer reads them; if all connections together have too many,
         cut the largest."""
-        for slow in self._doors.unsent.record_size(link, size):
+        for slow in self._options.unsent.record_size(link, size):
             assert isinstance(slow, PeerLink)
             if slow.transport is not None:
                 self.entrance.log_problem(
@@ -249,7 +249,7 @@ class Shell:
     def dial_tls_failed(self, peer: int, fault: str) -> None:
         """Report to the core that TLS with a member of the group failed; the connection will be
         lost."""
-        core, members = self.core, self._doors.members
+        core, members = self.core, self._options.members
         if members is not None:
             members.note_tls_failure()
         if isinstance(core, DiallingCore):
@@ -331,7 +331,7 @@ class Shell:
 
     def _tls_link(self, called: Dial) -> TlsLink | None:
         """Make the link for a TLS connection that the core opens; None for a plain one."""
-        members = self._doors.members if called.wire is Wire.GROUP else None
+        members = self._options.members if called.wire is Wire.GROUP else None
         if members is not None:
             context = members.next_context()
             if context is None:
@@ -345,20 +345,20 @@ class Shell:
                 explain=members.explain,
             )
         # RocketMQ's replication protocol has no TLS.
-        if self._doors.dials_tls is None or called.wire in (Wire.HA, Wire.GROUP):
+        if self._options.dials_tls is None or called.wire in (Wire.HA, Wire.GROUP):
             return None
-        session = TlsSession(self._doors.dials_tls, is_server=False, host=called.host)
+        session = TlsSession(self._options.dials_tls, is_server=False, host=called.host)
         return TlsLink(self, called.peer, session)
 
     def _schedule_reload(self) -> None:
-        doors = [door for door in (self._doors.tls, self._doors.members) if door is not None]
-        if doors:
-            look_s = min(door.poll_interval_s for door in doors)
-            self._look_timer = self._loop.call_later(look_s, self._reload_certificates, doors)
+        policies = [each for each in (self._options.tls, self._options.members) if each is not None]
+        if policies:
+            look_s = min(policy.poll_interval_s for policy in policies)
+            self._look_timer = self._loop.call_later(look_s, self._reload_certificates, policies)
 
     def _reload_certificates(self, policies: list[TlsPolicy]) -> None:
-        for door in policies:
-            self._notify_core(door.certificates.reload_if_changed)
+        for policy in policies:
+            self._notify_core(policy.certificates.reload_if_changed)
         self._schedule_reload()
 
     # -- files, off the loop -----------------------------------------------------------------

@@ -87,7 +87,7 @@ class BrokerNode:
         log: str = "",
         accounts: str = "",
         signs_as: tuple[str, str] | None = None,
-        grpc_door: socket.socket | None = None,
+        grpc_socket: socket.socket | None = None,
         replica: ReplicaSettings | None = None,
         membership: GroupMembership | None = None,
         group_ports: GroupPorts | None = None,
@@ -96,13 +96,13 @@ class BrokerNode:
         a member of a group."""
         self._host = host
         self._has_accounts = settings.acl_enabled or settings.authenticates
-        self._door = bind_port(host, port) if group_ports is None else group_ports.client_port()
-        self._grpc_door = grpc_door
-        self.port = int(self._door.getsockname()[1])
-        self._fast_door = (
+        self._socket = bind_port(host, port) if group_ports is None else group_ports.client_port()
+        self._grpc_socket = grpc_socket
+        self.port = int(self._socket.getsockname()[1])
+        self._fast_socket = (
             bind_vip_port(host, port) if group_ports is None else group_ports.vip_port()
         )
-        told = settings.advertised_host
+        advertised = settings.advertised_host
         self._is_slave = replica is not None and replica.is_slave
         self._membership = membership
         self._letting_in: asyncio.Task[None] | None = None
@@ -114,8 +114,8 @@ class BrokerNode:
             self._disk if membership is None else _watched_disk(self._disk, membership),
             settings,
             store,
-            address=(told, self.port),
-            ha_address=host_and_port(ha_host or told, ha_port),
+            address=(advertised, self.port),
+            ha_address=host_and_port(ha_host or advertised, ha_port),
             chance=random.SystemRandom(),
             mark=str(os.getpid()),
             boot=boot_id(),
@@ -127,9 +127,9 @@ class BrokerNode:
         )
         self.core.broker.identity.release = self.build = release_with_commit()
         self.grpc_port = 0
-        if grpc_door is not None:
-            self.grpc_port = int(grpc_door.getsockname()[1])
-            self._front = self._grpc_front(told, store.body_size_max)
+        if grpc_socket is not None:
+            self.grpc_port = int(grpc_socket.getsockname()[1])
+            self._front = self._grpc_front(advertised, store.body_size_max)
         self._flushing = "SYNC_FLUSH" if store.is_sync_flush else "ASYNC_FLUSH"
         self._shell: Shell | None = None
         self.was_closed_durably = False
@@ -150,15 +150,15 @@ class BrokerNode:
         self, replica: ReplicaSettings | None, *, port: int, group_ports: GroupPorts | None
     ) -> int:
         """Bind the replication port if this is a master; return the port's number."""
-        self._ha_door: socket.socket | None = None
+        self._ha_socket: socket.socket | None = None
         if group_ports is not None and self._membership is not None:
             if self._membership.leads is not None:
-                self._ha_door = group_ports.bind_replication_port()
+                self._ha_socket = group_ports.bind_replication_port()
             return group_ports.ha_port
         if replica is None or replica.is_slave:
             return self.port + HA_PORT_OFFSET
-        self._ha_door = bind_replication_port(replica, host=self._host, port=port)
-        return int(self._ha_door.getsockname()[1])
+        self._ha_socket = bind_replication_port(replica, host=self._host, port=port)
+        return int(self._ha_socket.getsockname()[1])
 
     async def open(
         self, *, idle_ms: int, port_options: PortOptions, ports: PortSettings, spin_us: int
@@ -190,10 +190,10 @@ class BrokerNode:
         self._clock.set_leap_listener(self._shell.clock_leapt)
         self._ports = ports
         membership = self._membership
-        if self._ha_door is not None:
+        if self._ha_socket is not None:
             wire = Wire.HA if membership is None else Wire.GROUP
             tls = None if membership is None else port_options.members
-            await self._shell.listen(ListeningPort(self._ha_door, (wire,), tls, has_tls=False))
+            await self._shell.listen(ListeningPort(self._ha_socket, (wire,), tls, has_tls=False))
         if membership is None or membership.leads is None:
             await self._accept_clients()
         else:
@@ -208,12 +208,12 @@ class BrokerNode:
     async def _accept_clients(self) -> None:
         """Open the ports for clients."""
         assert self._shell is not None
-        await self._shell.listen(ListeningPort(self._door))
-        if self._fast_door is not None:
-            await self._shell.listen(ListeningPort(self._fast_door))
-        if self._grpc_door is not None:
+        await self._shell.listen(ListeningPort(self._socket))
+        if self._fast_socket is not None:
+            await self._shell.listen(ListeningPort(self._fast_socket))
+        if self._grpc_socket is not None:
             tls = self_signed_tls(self._ports, data=self._disk.root, names=self._own_names())
-            await self._shell.listen(ListeningPort(self._grpc_door, (Wire.GRPC,), tls))
+            await self._shell.listen(ListeningPort(self._grpc_socket, (Wire.GRPC,), tls))
 
     def now_ms(self) -> int:
         """Return the time by the broker's clock."""
@@ -227,16 +227,18 @@ class BrokerNode:
 
     def _own_names(self) -> tuple[str, ...]:
         """Return the names by which clients may address this machine."""
-        told = self.core.broker.settings.advertised_host
-        return tuple(filter(None, ("localhost", "127.0.0.1", "::1", told, socket.gethostname())))
+        advertised = self.core.broker.settings.advertised_host
+        return tuple(
+            filter(None, ("localhost", "127.0.0.1", "::1", advertised, socket.gethostname()))
+        )
 
     def open_ports(self, host: str) -> dict[str, str]:
         """Return the addresses of the open ports, for the ready line."""
         found = {"broker": host_and_port(host, self.port)}
         if self.grpc_port:
             found["grpc"] = host_and_port(host, self.grpc_port)
-        if self._ha_door is not None:
-            found["ha"] = host_and_port(*self._ha_door.getsockname()[:2])
+        if self._ha_socket is not None:
+            found["ha"] = host_and_port(*self._ha_socket.getsockname()[:2])
         return found
 
     def health_reader(self, loop: asyncio.AbstractEventLoop) -> LoopHealthReader:
@@ -294,16 +296,16 @@ class BrokerNode:
             if self._shell is not None:
                 await self._close_store(self._shell)
         finally:
-            self._door.close()
-            for door in (self._fast_door, self._grpc_door, self._ha_door):
-                if door is not None:
-                    door.close()
+            self._socket.close()
+            for listener in (self._fast_socket, self._grpc_socket, self._ha_socket):
+                if listener is not None:
+                    listener.close()
             if self._membership is not None:
                 self._disk.close()  # the next broker of the member opens the folder again
 
     async def _close_store(self, shell: Shell) -> None:
         self.core.unregister()
-        if self._grpc_door is not None:
+        if self._grpc_socket is not None:
             self._front.drain()
         shell.perform_effects()
         await shell.close()

@@ -50,7 +50,7 @@ class BrokerFactory(msgspec.Struct, kw_only=True):
             port=self.port,
             log=self.node.log,
             accounts=self.accounts_folder,
-            grpc_door=self.grpc_port,
+            grpc_socket=self.grpc_port,
             replica=self.replica,
         )
 
@@ -69,7 +69,7 @@ class BrokerFactory(msgspec.Struct, kw_only=True):
             port=group_ports.port,
             log=self.node.log,
             accounts=self.accounts_folder,
-            grpc_door=None if membership.leads is None else group_ports.bind_grpc_port(),
+            grpc_socket=None if membership.leads is None else group_ports.bind_grpc_port(),
             membership=membership,
             group_ports=group_ports,
         )

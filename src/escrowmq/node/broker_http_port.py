@@ -57,15 +57,15 @@ class BrokerHttpPort:
         if wanted is None and "escrowHttpPort" in found:
             wanted = node.http_port
         self._port: HttpPort | None = None
-        self._door: socket.socket | None = None
+        self._socket: socket.socket | None = None
         if has_default or wanted is not None:
             from escrowmq.node.http_port import DEFAULT, bind_http
 
-            self._door = bind_http(host, wanted, default=DEFAULT if has_default else None)
+            self._socket = bind_http(host, wanted, default=DEFAULT if has_default else None)
 
     def open(self, broker: HealthSource, settings: BrokerSettings, *, data: str) -> dict[str, str]:
         """Accept connections; return the address of the port, for the ready line."""
-        if self._door is None:
+        if self._socket is None:
             return {}
         from escrowmq.node.http_port import HttpPort, has_console, server_factory
 
@@ -73,7 +73,7 @@ class BrokerHttpPort:
         is_possible = has_console() and settings.name_servers
         console = self._console_options(settings, data) if is_possible else None
         make = server_factory(lambda: broker.health_reader(loop), console)
-        self._port = HttpPort(self._door, make)
+        self._port = HttpPort(self._socket, make)
         self._port.open()
         address = host_and_port(self._host, self._port.port)
         what = "the console" if console else "/healthz, /readyz and /metrics"
@@ -83,7 +83,7 @@ class BrokerHttpPort:
     def _console_options(self, settings: BrokerSettings, data: str) -> ConsoleOptions:
         from escrowmq.console.options import ConsoleOptions
 
-        doors = config.convert_settings(PortSettings, self._found, source=self._options.source)
+        ports = config.convert_settings(PortSettings, self._found, source=self._options.source)
         has_accounts = settings.acl_enabled or settings.authenticates
         users: tuple[LocalUser, ...] = ()
         if not has_accounts:
@@ -98,7 +98,7 @@ class BrokerHttpPort:
             name_servers=settings.name_servers,
             login="accounts" if has_accounts else "local",
             users=users,
-            tls=console_tls(doors),
+            tls=console_tls(ports),
             is_beside_broker=True,
         )
 
@@ -106,5 +106,5 @@ class BrokerHttpPort:
         """Stop serving, and close the port."""
         if self._port is not None:
             await self._port.close()
-        elif self._door is not None:
-            self._door.close()
+        elif self._socket is not None:
+            self._socket.close()

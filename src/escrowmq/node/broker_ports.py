@@ -23,25 +23,25 @@ class GroupPorts:
     gRPC client that knows all members tries the next address."""
 
     def __init__(
-        self, replica: ReplicaSettings, *, host: str, port: int, grpc_door: socket.socket | None
+        self, replica: ReplicaSettings, *, host: str, port: int, grpc_socket: socket.socket | None
     ) -> None:
         self._host = host
         self._ha_host = replica.ha_bind or host
-        self._door = bind_port(host, port)
-        self.port = int(self._door.getsockname()[1])
-        self._fast_door = bind_vip_port(host, port)
-        self._grpc_door = grpc_door
-        self.grpc_port = 0 if grpc_door is None else int(grpc_door.getsockname()[1])
-        self._ha_door = bind_replication_port(replica, host=host, port=port)
-        self.ha_port = int(self._ha_door.getsockname()[1])
+        self._socket = bind_port(host, port)
+        self.port = int(self._socket.getsockname()[1])
+        self._fast_socket = bind_vip_port(host, port)
+        self._grpc_socket = grpc_socket
+        self.grpc_port = 0 if grpc_socket is None else int(grpc_socket.getsockname()[1])
+        self._ha_socket = bind_replication_port(replica, host=host, port=port)
+        self.ha_port = int(self._ha_socket.getsockname()[1])
 
     def client_port(self) -> socket.socket:
         """Return the listening socket for clients."""
-        return self._door.dup()
+        return self._socket.dup()
 
     def vip_port(self) -> socket.socket | None:
         """Return the second listening socket for clients; None if there is none."""
-        return None if self._fast_door is None else self._fast_door.dup()
+        return None if self._fast_socket is None else self._fast_socket.dup()
 
     def bind_grpc_port(self) -> socket.socket | None:
         """Return the listening socket for gRPC clients. Each time this member becomes master gets a
@@ -55,9 +55,9 @@ class GroupPorts:
 
     def close(self) -> None:
         """Close the ports."""
-        for door in (self._door, self._fast_door, self._grpc_door, self._ha_door):
-            if door is not None:
-                door.close()
+        for listener in (self._socket, self._fast_socket, self._grpc_socket, self._ha_socket):
+            if listener is not None:
+                listener.close()
 
 
 def bind_vip_port(host: str, port: int) -> socket.socket | None:

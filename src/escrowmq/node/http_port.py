@@ -74,29 +74,31 @@ def has_console() -> bool:
 class HttpPort:
     """A port whose server is created in its own thread, at the first connection."""
 
-    def __init__(self, door: socket.socket, make: Callable[[socket.socket], HttpServer]) -> None:
-        self._door = door
+    def __init__(
+        self, listener: socket.socket, make: Callable[[socket.socket], HttpServer]
+    ) -> None:
+        self._socket = listener
         self._make = make
         self._guard = Lock()
         self._server: HttpServer | None = None
         self._thread: Thread | None = None
         self._is_closed = False
-        self.port = int(door.getsockname()[1])
+        self.port = int(listener.getsockname()[1])
 
     def open(self) -> None:
         """Accept connections; the first one starts the server."""
-        self._door.setblocking(False)
-        self._door.listen(_BACKLOG)
-        asyncio.get_running_loop().add_reader(self._door, self._start_thread)
+        self._socket.setblocking(False)
+        self._socket.listen(_BACKLOG)
+        asyncio.get_running_loop().add_reader(self._socket, self._start_thread)
 
     def _start_thread(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._door)
+        asyncio.get_running_loop().remove_reader(self._socket)
         self._thread = Thread(target=self._run, name="http", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            server = self._make(self._door)
+            server = self._make(self._socket)
             with self._guard:
                 if self._is_closed:
                     return
@@ -104,7 +106,7 @@ class HttpPort:
             server.run()
         except Exception:  # noqa: BLE001 - people look elsewhere then; the broker goes on
             _log.exception("the http port is closed: its server has failed")
-            self._door.close()
+            self._socket.close()
 
     async def close(self) -> None:
         """Stop serving."""
@@ -113,13 +115,13 @@ class HttpPort:
             self._is_closed = True
             server = self._server
         if self._thread is None:
-            if self._door.fileno() >= 0:
-                loop.remove_reader(self._door)
+            if self._socket.fileno() >= 0:
+                loop.remove_reader(self._socket)
         else:
             if server is not None:
                 await loop.run_in_executor(None, server.stop)
             await loop.run_in_executor(None, self._thread.join)
-        self._door.close()
+        self._socket.close()
 
 
 def server_factory(
@@ -128,12 +130,12 @@ def server_factory(
     """Return a function that creates the port's server: with a console if there are options for
     one."""
 
-    def make_server(door: socket.socket) -> HttpServer:
+    def make_server(listener: socket.socket) -> HttpServer:
         if options is None:
-            return _PlainServer(door, make_plain_app(health_reader()))
+            return _PlainServer(listener, make_plain_app(health_reader()))
         from escrowmq.console.server import ConsoleServer
 
-        return ConsoleServer(door, options, health_reader())
+        return ConsoleServer(listener, options, health_reader())
 
     return make_server
 
@@ -171,11 +173,11 @@ def _text_headers() -> list[tuple[str, str]]:
 
 
 class _PlainServer:
-    def __init__(self, door: socket.socket, app: WSGIApplication) -> None:
+    def __init__(self, listener: socket.socket, app: WSGIApplication) -> None:
         from escrowmq.node.small_http_server import SmallHttpServer
 
-        door.setblocking(True)
-        self._server = SmallHttpServer(door, app)
+        listener.setblocking(True)
+        self._server = SmallHttpServer(listener, app)
 
     def run(self) -> None:
         """Serve until stopped."""

@@ -41,12 +41,12 @@ class MetricsServer:
         self._vitals = LoopHealthReader(loop, read, labels=labels, refusal=refusal, version=version)
         self._figures = make_wsgi_app(self._vitals.registry)
         try:
-            door = bind_port(host, port)
+            listener = bind_port(host, port)
         except ConnectFailed as error:
             raise ConnectFailed(
                 f"cannot serve metrics: {error}; the setting is {setting}"
             ) from error
-        self._server = SmallHttpServer(door, self._serve, patience_s=patience_s)
+        self._server = SmallHttpServer(listener, self._serve, patience_s=patience_s)
         self._thread = Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
         self.port = int(self._server.server_port)

@@ -53,8 +53,8 @@ class NameServerNode:
     def __init__(
         self, settings: NameServerSettings, *, data: str, host: str, port: int, guard: GuardSettings
     ) -> None:
-        self._door = bind_port(host, port)
-        self.port = int(self._door.getsockname()[1])
+        self._socket = bind_port(host, port)
+        self.port = int(self._socket.getsockname()[1])
         self.address = host_and_port(host, self.port)
         self._clock = SystemClock()
         self._disk = FileDisk(data)
@@ -76,7 +76,7 @@ class NameServerNode:
             port_options=port_options,
         )
         self._clock.set_leap_listener(self._shell.clock_leapt)
-        await self._shell.listen(ListeningPort(self._door))
+        await self._shell.listen(ListeningPort(self._socket))
         self._shell.start()
 
     def export_metrics(self, node: NodeSettings, *, host: str, is_alone: bool) -> dict[str, str]:
@@ -106,4 +106,4 @@ class NameServerNode:
             await self._exporter.close()
         if self._shell is not None:
             await self._shell.close()
-        self._door.close()
+        self._socket.close()

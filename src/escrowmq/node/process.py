@@ -34,10 +34,10 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def print_ready_line(**doors: str) -> None:
+def print_ready_line(**addresses: str) -> None:
     """Print the ready line with the addresses of the open ports, and report to systemd that the
     process is ready."""
-    text = " ".join(f"{name}={address}" for name, address in doors.items())
+    text = " ".join(f"{name}={address}" for name, address in addresses.items())
     print(f"escrowmq ready {text}", flush=True)  # noqa: T201 - the contract's one line
     _notify_systemd(f"READY=1\nSTATUS={text}")
 

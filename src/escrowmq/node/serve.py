@@ -81,7 +81,7 @@ def serve_embedded(options: ServeOptions) -> int:
         found, source=options.source, name=EMBEDDED_NAME, name_servers=None, host=host
     )
     idle_ms = node.idle_s * 1000
-    ports, doors = _port_policy(options, found, calls_itself=True)
+    ports, port_options = _port_policy(options, found, calls_itself=True)
     data = _data_folder(options, node)
     accounts, own = config.accounts_folder(node, data=data), _own_account(settings)
     names_host = options.nameserver_host or host
@@ -104,7 +104,7 @@ def serve_embedded(options: ServeOptions) -> int:
         log=node.log,
         accounts=accounts,
         signs_as=own,
-        grpc_door=_bind_grpc_port(options, found, node, host=host, is_embedded=True),
+        grpc_socket=_bind_grpc_port(options, found, node, host=host, is_embedded=True),
         replica=_embedded_replica_settings(options, found),
     )
 
@@ -112,10 +112,10 @@ def serve_embedded(options: ServeOptions) -> int:
     http = BrokerHttpPort(options, found, node, host=host, has_default=has_default)
 
     async def main(stop: asyncio.Event) -> None:
-        await registry.open(idle_ms=idle_ms, port_options=doors)
+        await registry.open(idle_ms=idle_ms, port_options=port_options)
         try:
             await broker.open(
-                idle_ms=idle_ms, port_options=doors, ports=ports, spin_us=node.spin_us
+                idle_ms=idle_ms, port_options=port_options, ports=ports, spin_us=node.spin_us
             )
             await broker.wait_until_registered(stop)
             freeze_loaded_objects()
@@ -139,7 +139,7 @@ def serve_nameserver(options: ServeOptions) -> int:
     config.warn_of_unknown_keys(found, source=options.source)
     settings = config.convert_settings(NameServerSettings, found, source=options.source)
     node = config.convert_settings(config.NodeSettings, found, source=options.source)
-    _, doors = _port_policy(options, found)
+    _, port_options = _port_policy(options, found)
     host = options.host or node.host or LOOPBACK
     port = options.port if options.port is not None else node.port or NAMESERVER_PORT
     data = found.get("kvConfigPath")
@@ -149,7 +149,7 @@ def serve_nameserver(options: ServeOptions) -> int:
     registry = NameServerNode(settings, data=folder, host=host, port=port, guard=guard)
 
     async def main(stop: asyncio.Event) -> None:
-        await registry.open(idle_ms=node.idle_s * 1000, port_options=doors)
+        await registry.open(idle_ms=node.idle_s * 1000, port_options=port_options)
         freeze_loaded_objects()
         _log.info("name server, EscrowMQ %s, is open at %s", registry.build, registry.address)
         more = registry.export_metrics(node, host=host, is_alone=True)
@@ -178,7 +178,7 @@ def serve_broker(options: ServeOptions) -> int:
             "no name server is named (-n HOST:PORT, namesrvAddr or NAMESRV_ADDR): clients "
             "cannot find this broker through a name server"
         )
-    ports, doors = _port_policy(options, found)
+    ports, port_options = _port_policy(options, found)
     data = _data_folder(options, node)
     _warn_of_wide_permissions(options, found, node, data=data)
     group = config.read_group_settings(found, authority=options.authority, source=options.source)
@@ -190,7 +190,7 @@ def serve_broker(options: ServeOptions) -> int:
         host=host,
         port=_client_port(options, node),
         grpc_port=_bind_grpc_port(options, found, node, host=host, is_embedded=False),
-        port_options=doors,
+        port_options=port_options,
         ports=ports,
         replica=None
         if group is not None
@@ -203,7 +203,7 @@ def serve_broker(options: ServeOptions) -> int:
     from escrowmq.node.serve_member import serve_member
 
     replica = config.convert_settings(ReplicaSettings, found, source=options.source)
-    doors.members = member_tls_policy(group, source=options.source)
+    port_options.members = member_tls_policy(group, source=options.source)
     return serve_member(group, process, replica, http)
 
 

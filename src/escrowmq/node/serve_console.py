@@ -18,7 +18,7 @@ def serve_console(options: ConsoleOptions, *, host: str, port: int) -> int:
     """Serve pages and API until a signal arrives; return the exit code."""
     from escrowmq.console.server import ConsoleServer
 
-    http = HttpPort(bind_port(host, port), lambda door: ConsoleServer(door, options, None))
+    http = HttpPort(bind_port(host, port), lambda listener: ConsoleServer(listener, options, None))
 
     async def main(stop: asyncio.Event) -> None:
         http.open()

@@ -33,12 +33,12 @@ def serve_member(
             "can copy all messages, and pose as a member"
         )
     host = process.host
-    doors = GroupPorts(replica, host=host, port=process.port, grpc_door=process.grpc_port)
+    group_ports = GroupPorts(replica, host=host, port=process.port, grpc_socket=process.grpc_port)
 
     exports = MetricsExports()
 
     async def main(stop: asyncio.Event) -> None:
-        member = _make_member(group, process, replica, doors, secret=secret, stop=stop)
+        member = _make_member(group, process, replica, group_ports, secret=secret, stop=stop)
         try:
             await member.open(process.open_broker)
             freeze_loaded_objects()
@@ -46,17 +46,18 @@ def serve_member(
             more |= exports.open(member, process.node, host=host)
             assert member.current is not None
             mine = member.current.open_ports(host) | {
-                "group": host_and_port(host, doors.ha_port), "member": member.member.state.member,
+                "group": host_and_port(host, group_ports.ha_port),
+                "member": member.member.state.member,
             }  # fmt: skip
-            if doors.grpc_port:
-                mine["grpc"] = host_and_port(host, doors.grpc_port)
+            if group_ports.grpc_port:
+                mine["grpc"] = host_and_port(host, group_ports.grpc_port)
             print_ready_line(**mine, **more)
             await stop.wait()
         finally:
             await http.close()
             await exports.close()
             await member.close()
-            doors.close()
+            group_ports.close()
 
     return run_until_signal(main)
 
@@ -71,7 +72,7 @@ def _make_member(
     stop: asyncio.Event,
 ) -> GroupNode:
     settings, store = process.settings, process.store
-    told = settings.advertised_host
+    host = settings.advertised_host
     return GroupNode(
         group,
         BrokerPlan(
@@ -84,7 +85,7 @@ def _make_member(
         GroupFolder(process.data, process.node.log, store, boot=boot_id()),
         open_authority(group.authority),
         secret=secret,
-        address=host_and_port(replica.ha_host or told, group_ports.ha_port),
-        client_address=host_and_port(told, group_ports.port),
+        address=host_and_port(replica.ha_host or host, group_ports.ha_port),
+        client_address=host_and_port(host, group_ports.port),
         on_failure=stop.set,
     )

@@ -41,17 +41,17 @@ class SmallHttpServer(ThreadingWSGIServer):
     timeout. The port is bound already."""
 
     def __init__(
-        self, door: socket.socket, app: WSGIApplication, *, patience_s: float = PATIENCE_S
+        self, listener: socket.socket, app: WSGIApplication, *, patience_s: float = PATIENCE_S
     ) -> None:
         self._since_s: dict[socket.socket, float] = {}
         """The connections in progress, oldest first, with their start times."""
         self._guard = Lock()
         self._patience_s = patience_s
-        self.address_family = door.family
-        super().__init__(door.getsockname()[:2], _QuietHandler, bind_and_activate=False)
+        self.address_family = listener.family
+        super().__init__(listener.getsockname()[:2], _QuietHandler, bind_and_activate=False)
         self.socket.close()
-        self.socket = door
-        self.server_name, self.server_port = door.getsockname()[:2]
+        self.socket = listener
+        self.server_name, self.server_port = listener.getsockname()[:2]
         self.setup_environ()
         self.set_app(app)
         self.server_activate()

@@ -80,7 +80,7 @@ async def member(
         ports=PortSettings(),
         replica=None,
     )
-    doors = GroupPorts(ReplicaSettings(), host=HOST, port=0, grpc_door=None)
+    doors = GroupPorts(ReplicaSettings(), host=HOST, port=0, grpc_socket=None)
     has_ended: list[bool] = [] if ended is None else ended
     async with AsyncExitStack() as closing:
         closing.callback(doors.close)

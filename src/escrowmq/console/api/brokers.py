@@ -82,10 +82,10 @@ async def show_broker(caller: Caller, wanted: BrokerWanted) -> BrokerShown:
     caller.account_client.collector.note_viewer()
     await _require_broker(caller, wanted.broker)
     found = await caller.account_client.collector.broker_runtime(wanted.broker)
-    told = summarize_metrics(found, SystemClock().now_ms())
+    summary = summarize_metrics(found, SystemClock().now_ms())
     return BrokerShown(
         broker=wanted.broker,
-        summary=[BrokerFigure(title=title, value=value) for title, value in told],
+        summary=[BrokerFigure(title=title, value=value) for title, value in summary],
         runtime=found,
     )
 

@@ -126,9 +126,9 @@ async def redeliver_dead_letters(caller: Caller, wanted: Redeliver) -> Change:
     )  # fmt: skip
 
 
-def _describe_letter(letter: DeadLetter) -> str:
-    keys = f" ({letter.keys})" if letter.keys else ""
-    return f"{letter.message_id}{keys}, failed in {letter.topic or 'an unknown topic'}"
+def _describe_letter(dead_letter: DeadLetter) -> str:
+    keys = f" ({dead_letter.keys})" if dead_letter.keys else ""
+    return f"{dead_letter.message_id}{keys}, failed in {dead_letter.topic or 'an unknown topic'}"
 
 
 def _parse_positions(letters: list[str]) -> list[tuple[str, int, int]]:

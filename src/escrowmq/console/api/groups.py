@@ -101,10 +101,10 @@ class GroupGone(ChangeParameters, kw_only=True):
 
 async def list_groups(caller: Caller, wanted: GroupsWanted) -> Listed[GroupRow]:
     """List groups by name or by lag."""
-    desk = caller.account_client
-    desk.collector.note_viewer()
-    admin = await desk.open_admin()
-    names = await desk.memo.get_or_request(
+    client = caller.account_client
+    client.collector.note_viewer()
+    admin = await client.open_admin()
+    names = await client.memo.get_or_request(
         ("groups", wanted.system),
         lambda: admin.groups.names(with_system=wanted.system),
         fresh_s=NAMES_FRESH_S,
@@ -130,16 +130,16 @@ async def list_groups(caller: Caller, wanted: GroupsWanted) -> Listed[GroupRow]:
 
 async def _group_row(caller: Caller, name: str) -> GroupRow:
     row = GroupRow(name=name)
-    desk = caller.account_client
-    desk.collector.note_viewer(group=name)
-    admin = await desk.open_admin()
+    client = caller.account_client
+    client.collector.note_viewer(group=name)
+    admin = await client.open_admin()
     try:
-        lags = await desk.collector.group_lags(name)
+        lags = await client.collector.group_lags(name)
         row.lag = sum(one.count for one in lags)
         row.retried = _retried_count(lags)
         row.inflight = sum(one.inflight for one in lags)
         row.consumed_ms = max((one.consumed_ms for one in lags), default=0)
-        online = await desk.memo.get_or_request(
+        online = await client.memo.get_or_request(
             ("members", name), lambda: admin.groups.members(name)
         )
         row.members = len(online.members)
@@ -154,10 +154,10 @@ def _retried_count(lags: list[Lag]) -> int:
 
 async def show_group(caller: Caller, wanted: GroupWanted) -> GroupShown:
     """Show a group's settings on each broker, its members, and its lag by topic."""
-    desk = caller.account_client
-    desk.collector.note_viewer(group=wanted.group)
-    admin = await desk.open_admin()
-    found = await desk.memo.get_or_request(
+    client = caller.account_client
+    client.collector.note_viewer(group=wanted.group)
+    admin = await client.open_admin()
+    found = await client.memo.get_or_request(
         ("group", wanted.group), lambda: admin.groups.describe(wanted.group)
     )
     return GroupShown(

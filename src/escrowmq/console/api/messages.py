@@ -166,18 +166,18 @@ async def show_message(caller: Caller, wanted: MessageWanted) -> MessageShown:
 async def list_newest(caller: Caller, wanted: TailWanted) -> Tail:
     """List the newest messages of a topic. A page that follows the topic calls this; all its
     viewers share one request."""
-    desk = caller.account_client
-    desk.collector.note_viewer(topic=wanted.topic)
-    described = await desk.collector.describe_topic(wanted.topic)
+    client = caller.account_client
+    client.collector.note_viewer(topic=wanted.topic)
+    described = await client.collector.describe_topic(wanted.topic)
     queues = [one for one in described.queues if one.max_offset > one.min_offset]
     queues.sort(key=lambda one: one.updated_ms, reverse=True)
     found: list[ReceivedMessage] = []
-    admin = await desk.open_admin()
+    admin = await client.open_admin()
     each = -(-wanted.count // max(1, min(len(queues), TAIL_QUEUES_MAX))) + 1
     for status in queues[:TAIL_QUEUES_MAX]:
         first = max(status.min_offset, status.max_offset - each)
         queue, count = status.queue, status.max_offset - first
-        found += await desk.memo.get_or_request(
+        found += await client.memo.get_or_request(
             ("tail", queue, first, count),
             partial(read_consecutive, admin, queue, first, count),
             fresh_s=30,

@@ -83,23 +83,23 @@ class History(Answer, kw_only=True):
 
 async def list_brokers(caller: Caller, wanted: NoParameters) -> list[BrokerNow]:
     """List all brokers with their metrics."""
-    desk = caller.account_client
-    desk.collector.note_viewer()
-    admin = await desk.open_admin()
+    client = caller.account_client
+    client.collector.note_viewer()
+    admin = await client.open_admin()
     found: list[BrokerNow] = []
-    for one in await desk.memo.get_or_request("brokers", admin.brokers.all):
+    for one in await client.memo.get_or_request("brokers", admin.brokers.all):
         now = BrokerNow(
             name=one.name, address=one.address, cluster=one.cluster, id=one.id,
             version=one.version, build=one.build, state="registered",
         )  # fmt: skip
         if one.id == 0:
             try:
-                _add_metrics(now, await desk.collector.broker_runtime(one.name))
-                now.replicas = await _answer_or_none(desk.collector.broker_replicas(one.name))
+                _add_metrics(now, await client.collector.broker_runtime(one.name))
+                now.replicas = await _answer_or_none(client.collector.broker_replicas(one.name))
             except EscrowMQError:
                 now.state = "unreachable"
         found.append(now)
-    gone = await desk.memo.get_or_request("gone", admin.brokers.gone)
+    gone = await client.memo.get_or_request("gone", admin.brokers.gone)
     return found + [
         BrokerNow(
             name=one.name, address=one.address, cluster=one.cluster, id=one.id, version="",
@@ -120,15 +120,15 @@ def _add_metrics(now: BrokerNow, found: dict[str, str]) -> None:
 
 async def show_overview(caller: Caller, wanted: NoParameters) -> Overview:
     """Show brokers, rates, and numbers of pending transactions."""
-    desk = caller.account_client
-    admin = await desk.open_admin()
+    client = caller.account_client
+    admin = await client.open_admin()
     found = await list_brokers(caller, wanted)
-    counts = await _answer_or_none(desk.collector.transaction_counts())
+    counts = await _answer_or_none(client.collector.transaction_counts())
     topics = await _answer_or_none(
-        desk.memo.get_or_request("topics", admin.topics.names, fresh_s=10)
+        client.memo.get_or_request("topics", admin.topics.names, fresh_s=10)
     )
     groups = await _answer_or_none(
-        desk.memo.get_or_request("groups", admin.groups.names, fresh_s=10)
+        client.memo.get_or_request("groups", admin.groups.names, fresh_s=10)
     )
     here = [one for one in found if one.state != "gone"]
     oldest_ms = -1 if counts is None else counts.oldest_ms

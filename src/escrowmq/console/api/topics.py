@@ -99,10 +99,10 @@ class TopicGone(ChangeParameters, kw_only=True):
 async def list_topics(caller: Caller, wanted: TopicsWanted) -> Listed[TopicRow]:
     """List topics by name, with metrics. Brokers are asked only about the topics of the page,
     unless the list is sorted by a metric."""
-    desk = caller.account_client
-    desk.collector.note_viewer()
-    admin = await desk.open_admin()
-    names = await desk.memo.get_or_request(
+    client = caller.account_client
+    client.collector.note_viewer()
+    admin = await client.open_admin()
+    names = await client.memo.get_or_request(
         ("topics", wanted.system),
         lambda: admin.topics.names(with_system=wanted.system),
         fresh_s=NAMES_FRESH_S,

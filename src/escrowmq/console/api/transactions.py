@@ -179,16 +179,16 @@ async def read_page(
 
 async def count_pending(caller: Caller, wanted: Which) -> Counted:
     """Count pending transactions by topic, group and age."""
-    desk = caller.account_client
-    admin = await desk.open_admin()
+    client = caller.account_client
+    admin = await client.open_admin()
     which = wanted.to_filter()
     fresh_s = COUNTED_FRESH_S if which else FRESH_S
-    counts = await desk.memo.get_or_request(
+    counts = await client.memo.get_or_request(
         ("count", repr(which)), lambda: admin.transactions.count(**which), fresh_s=fresh_s
     )
     if counts.count > AGED_MAX:
         return Counted(counts=counts, ages=None)
-    ages = await desk.memo.get_or_request(
+    ages = await client.memo.get_or_request(
         ("ages", repr(which)), lambda: _count_by_age(caller, which), fresh_s=10
     )
     return Counted(counts=counts, ages=ages)
@@ -220,11 +220,11 @@ async def _message_fate(caller: Caller, item: PendingTransaction) -> Fate:
     fate = Fate(message=item)
     if item.state != "committed":
         return fate
-    desk = caller.account_client
-    admin = await desk.open_admin()
+    client = caller.account_client
+    admin = await client.open_admin()
     try:
         message = await admin.messages.get(item.message_id, topic=item.topic, broker=item.broker)
-        groups = (await desk.collector.describe_topic(item.topic)).groups
+        groups = (await client.collector.describe_topic(item.topic)).groups
     except EscrowMQError:
         return fate
     fate.queue = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
@@ -232,7 +232,7 @@ async def _message_fate(caller: Caller, item: PendingTransaction) -> Fate:
     place = MessageQueue(item.topic, message.broker_name, message.queue_id)
     for group in groups:
         try:
-            lags = await desk.collector.group_lags(group)
+            lags = await client.collector.group_lags(group)
         except EscrowMQError:
             fate.deliveries.append(Delivery(group=group, state="unknown"))
             continue
