@@ -324,13 +324,13 @@ class UsersEncoder:
 def _encode_changed(
     kept: dict[str, tuple[T, msgspec.Raw]],
     wanted: dict[str, T],
-    told: Callable[[str, T], dict[str, Any]],
+    describe: Callable[[str, T], dict[str, Any]],
 ) -> list[msgspec.Raw]:
     for name in kept.keys() - wanted.keys():
         del kept[name]
     for name, one in wanted.items():
         if name not in kept or kept[name][0] is not one:
-            kept[name] = (one, msgspec.Raw(msgspec.json.encode(told(name, one))))
+            kept[name] = (one, msgspec.Raw(msgspec.json.encode(describe(name, one))))
     return [kept[name][1] for name in sorted(wanted)]
 
 

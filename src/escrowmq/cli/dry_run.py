@@ -28,7 +28,7 @@ def add_dry_run_option(*actions: argparse.ArgumentParser) -> None:
 
 def call_with_admin(
     admin: Admin,
-    deed: Callable[Concatenate[AsyncAdmin, P], Awaitable[T]],
+    action: Callable[Concatenate[AsyncAdmin, P], Awaitable[T]],
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
@@ -36,19 +36,19 @@ def call_with_admin(
     from escrowmq.client.blocking.face import asyncio_client_of
 
     async def call_function() -> T:
-        return await deed(asyncio_client_of(admin), *args, **kwargs)
+        return await action(asyncio_client_of(admin), *args, **kwargs)
 
     return admin.topics.portal.call(call_function())
 
 
 def call_preview(
     admin: Admin,
-    deed: Callable[Concatenate[AsyncAdmin, P], Awaitable[Preview]],
+    action: Callable[Concatenate[AsyncAdmin, P], Awaitable[Preview]],
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Preview:
     """Call a preview function with the asyncio admin client; return the preview."""
-    return call_with_admin(admin, deed, *args, **kwargs)
+    return call_with_admin(admin, action, *args, **kwargs)
 
 
 def print_preview(arguments: argparse.Namespace, found: Preview) -> int:

@@ -102,9 +102,9 @@ def _run_preview(admin: Admin, arguments: argparse.Namespace) -> int:
 
     if arguments.action == "delete":
         return print_preview(arguments, call_preview(admin, previews.delete, arguments.group))
-    deed = previews.create if arguments.action == "create" else previews.update
+    action = previews.create if arguments.action == "create" else previews.update
     return print_preview(
-        arguments, call_preview(admin, deed, arguments.group, **_given_settings(arguments))
+        arguments, call_preview(admin, action, arguments.group, **_given_settings(arguments))
     )
 
 

@@ -171,11 +171,11 @@ def _log_messages(
     if start is None:
         return
     wanted = topic.encode() if topic is not None else None
-    told = 0
+    reported_count = 0
     for records in scan.record_batches(start):
-        for damage in scan.damaged[told:]:
+        for damage in scan.damaged[reported_count:]:
             yield damage.log_offset, None
-        told = len(scan.damaged)
+        reported_count = len(scan.damaged)
         for record in records:
             if wanted is None or record.topic == wanted:
                 data = segments.read(record.log_offset, record.size)

@@ -60,8 +60,10 @@ class AssignmentCallbacks:
             await asyncio.wait([self._last_call])
         self._workers.close()
 
-    def _schedule(self, told: AssignmentCallback | None, queues: Iterable[MessageQueue]) -> None:
-        if told is None:
+    def _schedule(
+        self, callback: AssignmentCallback | None, queues: Iterable[MessageQueue]
+    ) -> None:
+        if callback is None:
             return
         unwrap = self._instance.options.without_namespace
         shown = sorted(
@@ -72,34 +74,34 @@ class AssignmentCallbacks:
         if shown:
             try:
                 self._last_call = self._instance.spawn(
-                    self._call_after(told, shown, self._last_call)
+                    self._call_after(callback, shown, self._last_call)
                 )
             except ClientClosed:
                 pass
             except UsageError as error:
                 # Too many tasks are running, so the callback is skipped; the queues move
                 # nevertheless.
-                _log.error("%r was not called with %s: %s", told, shown, error)
+                _log.error("%r was not called with %s: %s", callback, shown, error)
 
     async def _call_after(
         self,
-        told: AssignmentCallback,
+        callback: AssignmentCallback,
         queues: list[MessageQueue],
         before: asyncio.Task[None] | None,
     ) -> None:
         if before is not None:
             await asyncio.wait([before])
         try:
-            if is_coroutine(told):
+            if is_coroutine(callback):
                 async with asyncio.timeout(self._patience_s):
-                    await told(queues)
+                    await callback(queues)
             else:
-                await self._run_callback(told, queues)
+                await self._run_callback(callback, queues)
         except Exception:  # noqa: BLE001 - the user's code; logged, and the queues stay
-            _log.exception("the callback for queues failed: %r", told)
+            _log.exception("the callback for queues failed: %r", callback)
 
-    async def _run_callback(self, told: AssignmentCallback, queues: list[MessageQueue]) -> None:
-        future = self._workers.run(told, queues)
+    async def _run_callback(self, callback: AssignmentCallback, queues: list[MessageQueue]) -> None:
+        future = self._workers.run(callback, queues)
         done, _ = await asyncio.wait([future], timeout=self._patience_s)
         if not done:
             self._workers.abandon(future)

@@ -90,7 +90,7 @@ class BrokerRequestHandlers:
     def _settings_texts(self) -> dict[str, str]:
         reading = self._state
         options = reading.options
-        told = {
+        ext = {
             "PROP_NAMESERVER_ADDR": ";".join(reading.instance.options.name_servers),
             "PROP_THREADPOOL_CORE_SIZE": str(options.concurrency),
             "PROP_CONSUMEORDERLY": str(options.is_orderly).lower(),
@@ -104,8 +104,8 @@ class BrokerRequestHandlers:
         hidden = ("topic", "tags", "sql", "topics", "handler")
         for name in options.__struct_fields__:
             if name not in hidden:
-                told[name] = str(getattr(options, name))
-        return told
+                ext[name] = str(getattr(options, name))
+        return ext
 
     def _on_consume_directly(self, connection: Connection, request: Command) -> None:
         stored = decode_record(request.body)
@@ -139,15 +139,15 @@ class BrokerRequestHandlers:
         except Exception as error:  # noqa: BLE001 - the user's code; the operator is told
             _log.exception("the handler failed for a message that an operator had delivered")
             result, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
-        told: dict[str, Any] = {
+        ext: dict[str, Any] = {
             "autoCommit": True,
             "consumeResult": result,
             "order": self._state.options.is_orderly,
             "spentTimeMills": int((instance.now() - started) * 1000),
         }
         if remark:
-            told["remark"] = remark
-        connection.reply(request, body=msgspec.json.encode(told))
+            ext["remark"] = remark
+        connection.reply(request, body=msgspec.json.encode(ext))
 
 
 def _to_wire_queue(queue: MessageQueue) -> QueueId:

@@ -239,10 +239,10 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
                 "of them when batch_max is above 1)"
             )
         for name in ("on_assigned", "on_revoked"):
-            told = getattr(self, name)
-            if told is not None and (not callable(told) or not _takes_one_argument(told)):
-                raise UsageError(f"{name}={told!r} cannot be called with one argument, the queues")
-            if told is not None and self.mode == "pop":
+            value = getattr(self, name)
+            if value is not None and (not callable(value) or not _takes_one_argument(value)):
+                raise UsageError(f"{name}={value!r} cannot be called with one argument, the queues")
+            if value is not None and self.mode == "pop":
                 raise UsageError(
                     f"{name}= cannot be combined with mode='pop', in which queues have no owner"
                 )

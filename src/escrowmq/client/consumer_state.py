@@ -284,13 +284,13 @@ class ConsumerState:
 
     def put_back(self, message: HeldMessage) -> None:
         """Put a message that was taken but reached no caller back in front of its queue."""
-        ticket = message.delivery_state
-        assert ticket is not None
-        reader = ticket.source
+        state = message.delivery_state
+        assert state is not None
+        reader = state.source
         assert isinstance(reader, QueueFetcher)
-        if ticket.is_settled:
+        if state.is_settled:
             return
-        reader.put_back([message], ticket.generation)
+        reader.put_back([message], state.generation)
         if not self.options.is_orderly:
             self.inbox.add_source(reader)
             return
@@ -310,22 +310,22 @@ class ConsumerState:
         """Settle a delivery: consumed (`level` None), or to be redelivered after a delay level."""
         await self.settle_batch([message], level)
 
-    async def _settle(self, message: HeldMessage, ticket: DeliveryState, level: int | None) -> None:
-        reader = ticket.source
+    async def _settle(self, message: HeldMessage, state: DeliveryState, level: int | None) -> None:
+        reader = state.source
         assert isinstance(reader, QueueFetcher)
         if self.options.is_orderly:
             await self._settle_orderly(message, reader, level)
             return
-        if level is None or await self._redeliver(message, ticket, reader, level):
-            reader.mark_settled(message, ticket.generation)
+        if level is None or await self._redeliver(message, state, reader, level):
+            reader.mark_settled(message, state.generation)
 
     async def _redeliver(
-        self, message: HeldMessage, ticket: DeliveryState, reader: QueueFetcher, level: int
+        self, message: HeldMessage, state: DeliveryState, reader: QueueFetcher, level: int
     ) -> bool:
         """Have a failed message redelivered, or made a dead letter. Return whether the message is
         settled in its queue; until it is, the committed offset does not pass it."""
-        if not self._must_settle(reader, ticket):
-            if reader.has_skipped(message, ticket.generation):
+        if not self._must_settle(reader, state):
+            if reader.has_skipped(message, state.generation):
                 await self._return_after_seek(message, level)
             return False  # the member that has the queue now gets it
         if self.options.is_broadcasting:
@@ -350,19 +350,19 @@ class ConsumerState:
         is_simple = level is None and not self.options.is_orderly
         now_ms = self.instance.clock.now_ms()
         for message in batch:
-            ticket = self.begin_settling(message, level)
-            if ticket is None:
+            state = self.begin_settling(message, level)
+            if state is None:
                 continue
-            assert isinstance(ticket.source, QueueFetcher)
-            ticket.source.consumed_ms = now_ms
+            assert isinstance(state.source, QueueFetcher)
+            state.source.consumed_ms = now_ms
             if is_simple:
-                ticket.source.mark_settled(message, ticket.generation)
+                state.source.mark_settled(message, state.generation)
             elif level is None:  # asks no broker, so nothing can interfere
-                await self._settle(message, ticket, level)
+                await self._settle(message, state, level)
             else:
                 # Decided is decided: a caller who is cancelled meanwhile would leave the message
                 # neither done with nor coming again, and its queue waiting for it.
-                await self.instance.await_uncancelled(self._settle(message, ticket, level))
+                await self.instance.await_uncancelled(self._settle(message, state, level))
 
     def move_to_dead_letters(self, message: HeldMessage, reader: QueueFetcher) -> None:
         """Move a message that cannot be decompressed, unchanged, to the dead letters."""
@@ -376,14 +376,14 @@ class ConsumerState:
     def begin_settling(self, message: HeldMessage, level: int | None) -> DeliveryState | None:
         """Mark a message as settled and report that to interceptors. Return its `Ticket`; None if
         the message was settled before."""
-        ticket = message.delivery_state
-        assert ticket is not None
-        if ticket.is_settled:
+        state = message.delivery_state
+        assert state is not None
+        if state.is_settled:
             return None
-        ticket.is_settled = True
-        ticket.level = level
+        state.is_settled = True
+        state.level = level
         self.report_settled(message, level)
-        return ticket
+        return state
 
     def report_settled(self, message: HeldMessage, level: int | None) -> None:
         """Report a message's outcome to interceptors and the trace."""
@@ -393,17 +393,17 @@ class ConsumerState:
         if level is not None:
             outcome = "rejected" if self._becomes_dead_letter(message, level) else "retried"
         self.interceptor_calls.after_consume(message, outcome)
-        ticket, tracer = message.delivery_state, self.interceptor_calls.tracer
-        if tracer is not None and ticket is not None and ticket.taken is not None:
-            end = ConsumeResult.SUCCESS if level is None else ticket.end
-            tracer.record_consumed(message, ticket.taken, end)
+        state, tracer = message.delivery_state, self.interceptor_calls.tracer
+        if tracer is not None and state is not None and state.taken is not None:
+            end = ConsumeResult.SUCCESS if level is None else state.end
+            tracer.record_consumed(message, state.taken, end)
 
-    def _must_settle(self, reader: QueueFetcher, ticket: DeliveryState) -> bool:
+    def _must_settle(self, reader: QueueFetcher, state: DeliveryState) -> bool:
         """Whether this consumer must still settle a message. If its queue has moved to another
         member or was reset, it is redelivered anyway; returning it would duplicate it."""
         return (
             self.readers.get(reader.queue) is reader
-            and reader.fetched.generation == ticket.generation
+            and reader.fetched.generation == state.generation
         )
 
     async def _return_after_seek(self, message: HeldMessage, level: int) -> None:

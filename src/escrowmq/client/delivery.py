@@ -155,27 +155,25 @@ class HeldMessage(TidyCompletion, ReceivedMessage, kw_only=True, eq=False):
     def owner_for_decision(self, level: int | None) -> DeliveryOwner:
         """Return the consumer, for an explicit call of `ack`, `retry` or `reject`. Raises
         UsageError if the message was already settled in another way."""
-        desk, ticket = self.owner(), self.delivery_state
-        assert ticket is not None
-        is_settled = ticket.is_settled and ticket.source is not None
-        if (is_settled or ticket.has_ack_waiting) and _level_text(ticket.level) != _level_text(
-            level
-        ):
+        owner, state = self.owner(), self.delivery_state
+        assert state is not None
+        is_settled = state.is_settled and state.source is not None
+        if (is_settled or state.has_ack_waiting) and _level_text(state.level) != _level_text(level):
             raise UsageError(
-                f"message {self.message_id} was {_level_text(ticket.level)} before, so it cannot "
+                f"message {self.message_id} was {_level_text(state.level)} before, so it cannot "
                 f"be {_level_text(level)}; decide once"
             )
-        ticket.asked_level = level
-        return desk
+        state.asked_level = level
+        return owner
 
     def must_defer_ack(self) -> bool:
         """Whether the acknowledgement must wait until the transaction that handles the message has
         committed. If it were sent earlier, a crash would leave the message neither handled nor
         redelivered."""
-        ticket = self.delivery_state
-        if ticket is None or not ticket.keeps_acks:
+        state = self.delivery_state
+        if state is None or not state.keeps_acks:
             return False
-        ticket.has_ack_waiting = True
+        state.has_ack_waiting = True
         return True
 
 
@@ -191,9 +189,9 @@ class Delivery(HeldMessage, kw_only=True, eq=False):
 
     async def ack(self) -> None:
         """Acknowledge the message: no member of the group gets it again."""
-        desk = self.owner_for_decision(None)
+        owner = self.owner_for_decision(None)
         if not self.must_defer_ack():
-            await desk.settle(self, None)
+            await owner.settle(self, None)
 
     async def retry(self, after: dt.timedelta | float | None = None) -> None:
         """Have the message redelivered: after the broker's own back-off, or after a time (a

@@ -28,17 +28,17 @@ class UnconfirmedEnds:
         self._futures: set[asyncio.Future[None]] = set()
         _all.add(self)
 
-    def add(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
+    def add(self, future: asyncio.Future[None]) -> asyncio.Future[None]:
         """Add an END. Its future is done when the broker has confirmed the END, or it has
         failed."""
-        self._futures.add(told)
-        told.add_done_callback(self._futures.discard)
-        return told
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        return future
 
     def on_running_loop(self) -> list[asyncio.Future[None]]:
         """Return the futures of unconfirmed ENDs that belong to the running event loop."""
         loop = asyncio.get_running_loop()
-        return [told for told in self._futures if told.get_loop() is loop]
+        return [future for future in self._futures if future.get_loop() is loop]
 
     async def wait_for_all(self) -> None:
         """Wait for all ENDs that were begun so far; each has its own timeout."""
@@ -56,12 +56,12 @@ def wait_for_blocking_ends() -> None:
 
 
 async def _wait_for_ends() -> None:
-    await _wait_for([told for each in list(_all) for told in each.on_running_loop()])
+    await _wait_for([future for each in list(_all) for future in each.on_running_loop()])
 
 
-async def _wait_for(told: list[asyncio.Future[None]]) -> None:
-    if told:
-        await asyncio.wait(told)
+async def _wait_for(future: list[asyncio.Future[None]]) -> None:
+    if future:
+        await asyncio.wait(future)
 
 
 OnEndResult = Callable[[EscrowMQError | None], None]
@@ -79,44 +79,44 @@ def send_end_in_background(
 ) -> asyncio.Future[None]:
     """Send an END to a broker, without a task while only its answer must be awaited. The future is
     done after `heard` was called; `flush` and closing the producer wait for it."""
-    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_result(
         result: None,  # noqa: ARG001 - there is none
         error: BaseException | None = None,
         go_on: GoOn[None] | None = None,
     ) -> None:
-        if told.done():
+        if future.done():
             return  # the client was closed meanwhile
         if go_on is not None:
-            _continue_in_task(owner, go_on, heard, told)
+            _continue_in_task(owner, go_on, heard, future)
             return
         assert error is None or isinstance(error, EscrowMQError), error
         heard(error)
-        told.set_result(None)
+        future.set_result(None)
 
     if not owner.settler.try_settle(half, outcome, count=count, finish=on_result):
         _continue_in_task(
             owner,
             lambda: owner.settler.settle(half, outcome, count=count, ends=ends),
             heard,
-            told,
+            future,
         )
-    return told if told.done() else owner.wait_for_end(told)
+    return future if future.done() else owner.wait_for_end(future)
 
 
 def _continue_in_task(
-    owner: TransactionOwner, go_on: GoOn[None], heard: OnEndResult, told: asyncio.Future[None]
+    owner: TransactionOwner, go_on: GoOn[None], heard: OnEndResult, future: asyncio.Future[None]
 ) -> None:
     try:
-        owner.instance.spawn(_continue_and_report(go_on, heard, told))
+        owner.instance.spawn(_continue_and_report(go_on, heard, future))
     except EscrowMQError as error:  # the producer is closed
         heard(error)
-        told.set_result(None)
+        future.set_result(None)
 
 
 async def _continue_and_report(
-    go_on: GoOn[None], heard: OnEndResult, told: asyncio.Future[None]
+    go_on: GoOn[None], heard: OnEndResult, future: asyncio.Future[None]
 ) -> None:
     try:
         await go_on()
@@ -125,5 +125,5 @@ async def _continue_and_report(
     else:
         heard(None)
     finally:
-        if not told.done():
-            told.set_result(None)
+        if not future.done():
+            future.set_result(None)

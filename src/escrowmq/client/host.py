@@ -10,9 +10,9 @@ _ANYWHERE = ("192.0.2.1", 9)
 
 def local_address() -> str:
     """Return the address from which the machine reaches others; loopback if it has no network."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
-            door.connect(_ANYWHERE)  # datagrams: this only asks the routing table
-            return str(door.getsockname()[0])
+            sock.connect(_ANYWHERE)  # datagrams: this only asks the routing table
+            return str(sock.getsockname()[0])
         except OSError:
             return "127.0.0.1"

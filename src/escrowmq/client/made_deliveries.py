@@ -44,10 +44,10 @@ class _DecisionRecorder:
 
     async def settle(self, message: HeldMessage, level: int | None) -> None:
         """Record the first decision, like a consumer."""
-        ticket = message.delivery_state
-        assert ticket is not None
-        if not ticket.is_settled:
-            ticket.record_settled(level)
+        state = message.delivery_state
+        assert state is not None
+        if not state.is_settled:
+            state.record_settled(level)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
         """Record a decision for each message that has none."""
@@ -180,21 +180,21 @@ def _check_fields(topic: str, body: bytes, fields: DeliveryFields) -> dict[str, 
 
 
 def _make_state(group: str) -> DeliveryState:
-    desk = _DecisionRecorder(group)
-    return DeliveryState(desk, source=desk)  # without a source, later decisions are allowed
+    owner = _DecisionRecorder(group)
+    return DeliveryState(owner, source=owner)  # without a source, later decisions are allowed
 
 
 def _recorder_of(message: HeldMessage) -> _DecisionRecorder:
-    desk = message.owner()
-    assert isinstance(desk, _DecisionRecorder)
-    return desk
+    owner = message.owner()
+    assert isinstance(owner, _DecisionRecorder)
+    return owner
 
 
 def _recorded_decision(message: HeldMessage) -> Decision | None:
-    ticket = message.delivery_state
-    assert ticket is not None
-    if not ticket.is_settled:
+    state = message.delivery_state
+    assert state is not None
+    if not state.is_settled:
         return None
-    if ticket.level is None:
+    if state.level is None:
         return "ack"
-    return "reject" if ticket.level == NEVER else "retry"
+    return "reject" if state.level == NEVER else "retry"

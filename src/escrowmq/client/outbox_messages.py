@@ -286,8 +286,8 @@ class MarkedMessages:
         out = dispatch.prepare(message, self._half_properties(message, is_alone=is_alone))
         out.wants_id = True
         may_repeat = is_alone and self._may_repeat
-        told = await dispatch.send_prepared(message, out, queue=queue, may_repeat=may_repeat)
-        self._record_stored(message, told)
+        stored = await dispatch.send_prepared(message, out, queue=queue, may_repeat=may_repeat)
+        self._record_stored(message, stored)
 
     def _half_properties(self, message: Message, *, is_alone: bool) -> dict[str, str]:
         found = half_properties(message, group=self._producer.wire_group)
@@ -295,9 +295,9 @@ class MarkedMessages:
         found[Property.UNIQ_KEY if is_alone else TRANSACTION] = self.key
         return found
 
-    def _record_stored(self, message: Message, told: tuple[SendAnswer, SendResult]) -> None:
+    def _record_stored(self, message: Message, stored: tuple[SendAnswer, SendResult]) -> None:
         """Record a message that a broker has stored."""
-        sent, result = told
+        sent, result = stored
         half = parse_half(
             sent.reply,
             broker_name=sent.queue.broker_name,

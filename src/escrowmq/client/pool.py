@@ -80,9 +80,9 @@ class ConnectionPool:
     def _raise_if_foreign(self, address: str) -> None:
         """Raise if a server of another kind was found at the address a moment ago: waiting for it
         again would use up a message's time."""
-        until, told = self._foreign.get(address, (0.0, ""))
-        if told and asyncio.get_running_loop().time() < until:
-            raise ConnectFailed(f"no connection to {address}: {told}")
+        until, fault = self._foreign.get(address, (0.0, ""))
+        if fault and asyncio.get_running_loop().time() < until:
+            raise ConnectFailed(f"no connection to {address}: {fault}")
         self._foreign.pop(address, None)
 
     def usable_connections(self) -> list[Connection]:
@@ -182,12 +182,12 @@ class ConnectionPool:
                 finally:
                     asking.close()
             if protocol := recognize_protocol(found):
-                told = wrong_protocol_text(protocol)
+                fault = wrong_protocol_text(protocol)
                 self._foreign[connection.address] = (
                     asyncio.get_running_loop().time() + FOREIGN_REMEMBERED_S,
-                    told,
+                    fault,
                 )
-                connection.abort(told)
+                connection.abort(fault)
 
     def _on_dial_done(self, address: str, dial: asyncio.Task[Connection]) -> None:
         self._dials.pop(address, None)

@@ -374,14 +374,14 @@ class PopConsumerState(ConsumerState):
         """Settle a popped message: as consumed if `level` is None, otherwise to be redelivered
         after that delay level."""
         self.instance.check_usable()
-        ticket = self.begin_settling(message, level)
-        if ticket is None:
+        state = self.begin_settling(message, level)
+        if state is None:
             return
-        reader = ticket.source
+        reader = state.source
         assert isinstance(reader, PopReader)
         try:
-            await self._renewals.wait_for_renewal(ticket)
-            self._log_late(message, ticket)
+            await self._renewals.wait_for_renewal(state)
+            self._log_late(message, state)
             await self._settle_at_broker(message, level)
         except EscrowMQError as error:
             # It is redelivered when its invisible time is over: never lost, perhaps duplicated.
@@ -394,11 +394,11 @@ class PopConsumerState(ConsumerState):
     def put_back(self, message: HeldMessage) -> None:
         """Put back a message that was taken but reached no caller, or make it visible to other
         members."""
-        ticket = message.delivery_state
-        assert ticket is not None
-        reader = ticket.source
+        state = message.delivery_state
+        assert state is not None
+        reader = state.source
         assert isinstance(reader, PopReader)
-        if ticket.is_settled:
+        if state.is_settled:
             return
         if reader.is_dropped:
             self._unused.append(message)
@@ -425,9 +425,9 @@ class PopConsumerState(ConsumerState):
         hidden = hidden_ms(level, deliveries_before=message.deliveries_before)
         await self._change_invisible_time(message, hidden)
 
-    def _log_late(self, message: HeldMessage, ticket: DeliveryState) -> None:
+    def _log_late(self, message: HeldMessage, state: DeliveryState) -> None:
         now_s = self.instance.now()
-        if now_s <= ticket.due_s:
+        if now_s <= state.due_s:
             return
         ending = self.repeated.suppressed_note("late", round(now_s * 1_000))
         if ending is not None:
@@ -435,7 +435,7 @@ class PopConsumerState(ConsumerState):
                 "%s was settled %.1f s after its invisible time, and is probably redelivered: "
                 "raise invisible_ms, which is %d, or use handler= or a loop over the consumer, "
                 "which keep messages hidden for up to consume_timeout_ms%s",
-                message.message_id, now_s - ticket.due_s, self.options.invisible_ms, ending,
+                message.message_id, now_s - state.due_s, self.options.invisible_ms, ending,
             )  # fmt: skip
 
     async def _renew_receipt(self, message: HeldMessage) -> PopReceipt:

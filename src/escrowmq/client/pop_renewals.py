@@ -55,10 +55,10 @@ class PopRenewals:
         """Keep messages hidden until the hold ends."""
         return _RenewalHold(self, messages)
 
-    async def wait_for_renewal(self, ticket: DeliveryState) -> None:
+    async def wait_for_renewal(self, state: DeliveryState) -> None:
         """Wait for a renewal in flight: its answer has the receipt by which the message must be
         settled; the old one is void."""
-        task = self._under_way.get(ticket)
+        task = self._under_way.get(state)
         if task is not None:
             await asyncio.wait({task})
 
@@ -79,8 +79,8 @@ class PopRenewals:
                 del self._under_way[message.delivery_state]
 
     async def _renew_one(self, message: HeldMessage) -> None:
-        ticket, asked_s = message.delivery_state, self.instance.now()
-        assert ticket is not None
+        state, asked_s = message.delivery_state, self.instance.now()
+        assert state is not None
         try:
             receipt = await self._renew(message)
         except EscrowMQError as error:
@@ -91,7 +91,7 @@ class PopRenewals:
                     "over%s", message.message_id, error, ending,
                 )  # fmt: skip
             return
-        ticket.record_hidden(receipt, since_s=asked_s)
+        state.record_hidden(receipt, since_s=asked_s)
 
 
 class _RenewalHold:
@@ -133,8 +133,8 @@ class _RenewalHold:
         """Return the unsettled messages that become visible to others between these two times."""
         return [
             message for message in self._messages
-            if (ticket := message.delivery_state) and not ticket.is_settled
-            and since_s < ticket.due_s <= until_s
+            if (state := message.delivery_state) and not state.is_settled
+            and since_s < state.due_s <= until_s
         ]  # fmt: skip
 
     def _renew_due(self) -> None:

@@ -416,10 +416,10 @@ class Producer(KeywordOnly, TidyCompletion):
             raise ClientClosed("the producer is closed; make a new one")
         return MarkedMessages(self, database=database, key=self.dispatch.new_id())
 
-    def wait_for_end(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
+    def wait_for_end(self, future: asyncio.Future[None]) -> asyncio.Future[None]:
         """Make `flush` and closing the producer wait for an END of an outbox's transaction. Returns
         its argument."""
-        return self._ends.add(told)
+        return self._ends.add(future)
 
     async def unsettled(self) -> UnsettledTransactions:
         """Return the transactions that brokers may still ask about, also after an operator resumes

@@ -168,7 +168,7 @@ class SendDispatch:
         return out.unique_key if self._try_send_request(sending, to_result, finish) else ""
 
     def _try_send_request(
-        self, sending: SendRequest, told: Callable[[SendAnswer], T], finish: FinishCallback[T]
+        self, sending: SendRequest, convert: Callable[[SendAnswer], T], finish: FinishCallback[T]
     ) -> bool:
         def on_answer(reply: Command | None, error: TransportError | None) -> None:
             assert begun is not None
@@ -177,10 +177,12 @@ class SendDispatch:
                 assert answer is not None
                 sent = self.sender.end_first_attempt(sending, begun, answer)
                 if sent is None:
-                    go_on = functools.partial(self._continue_attempts, sending, begun, answer, told)
+                    go_on = functools.partial(
+                        self._continue_attempts, sending, begun, answer, convert
+                    )
                     finish(None, None, go_on)
                 else:
-                    finish(told(sent))
+                    finish(convert(sent))
             except Exception as raised:  # noqa: BLE001 - raised again at the caller
                 finish(None, raised)
 
@@ -192,9 +194,9 @@ class SendDispatch:
         sending: SendRequest,
         begun: FirstAttempt,
         answer: AttemptResult,
-        told: Callable[[SendAnswer], T],
+        convert: Callable[[SendAnswer], T],
     ) -> T:
-        return told(await self.sender.continue_attempts(sending, begun, answer))
+        return convert(await self.sender.continue_attempts(sending, begun, answer))
 
     def _make_request(
         self,

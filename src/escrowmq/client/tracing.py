@@ -102,10 +102,10 @@ class Tracer:
         self, message: Message, result: SendResult, *, sent: SendAnswer, born_ms: int
     ) -> None:
         """Record that a message was stored, perhaps as a half."""
-        told = sent.reply.ext or {}
-        if message.topic == self.topic or told.get(Property.TRACE_ON) == "false":
+        ext = sent.reply.ext or {}
+        if message.topic == self.topic or ext.get(Property.TRACE_ON) == "false":
             return
-        region = told.get(Property.MSG_REGION, REGION_DEFAULT)
+        region = ext.get(Property.MSG_REGION, REGION_DEFAULT)
         self._enqueue(
             sent_record(
                 message,

@@ -447,18 +447,18 @@ class Transaction(TidyCompletion):
     ) -> SendResult:
         """Wait until a message is stored as safely as required, and record it."""
         try:
-            told = await work
-            self._record_stored(message, told)
+            stored = await work
+            self._record_stored(message, stored)
         except BaseException as error:
             self._failure = error
             raise
-        result = told[1]
+        result = stored[1]
         if not is_stored_safely(result):
             await self._roll_back_unsafe(result)
         return result
 
-    def _record_stored(self, message: Message, told: tuple[SendAnswer, SendResult]) -> None:
-        sent, result = told
+    def _record_stored(self, message: Message, stored: tuple[SendAnswer, SendResult]) -> None:
+        sent, result = stored
         half = end_request.parse_half(
             sent.reply,
             broker_name=sent.queue.broker_name,

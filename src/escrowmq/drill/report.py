@@ -135,8 +135,8 @@ def violations_in(
     theirs was acknowledged."""
     events = [event for event in events if not _is_future_check_answer(event, pending)]
     final = list(final)
-    told = [event for event in events if not isinstance(event, ReadMessage)]
-    return sorted({*find_violations([*events, *final]), *find_violations([*told, *final])}, key=str)
+    sent = [event for event in events if not isinstance(event, ReadMessage)]
+    return sorted({*find_violations([*events, *final]), *find_violations([*sent, *final])}, key=str)
 
 
 def _is_future_check_answer(event: Event, pending: Container[str]) -> bool:

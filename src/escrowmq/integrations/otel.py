@@ -304,8 +304,8 @@ class Tracing(Interceptor):
         if handed.is_one:
             handed.span.set_attribute(_OUTCOME, outcome)
         else:
-            told = {_OUTCOME: outcome, "messaging.message.id": message.message_id}
-            handed.span.add_event("settled", told)
+            attributes = {_OUTCOME: outcome, "messaging.message.id": message.message_id}
+            handed.span.add_event("settled", attributes)
         handed.count_settled()
 
     # -- inside ------------------------------------------------------------------------------

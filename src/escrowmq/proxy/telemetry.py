@@ -160,8 +160,8 @@ class TelemetryStream:
 
     def send_changed_settings(self) -> None:
         """Send the client its settings, if operators have changed them."""
-        told = self._client.settings
-        if told is not None and (now := self._complete_settings(told)) != told:
+        settings = self._client.settings
+        if settings is not None and (now := self._complete_settings(settings)) != settings:
             self._shared.clients.store_settings(self._client, now)
             self._call.send_part(v2.TelemetryCommand(status=OK, settings=now))
 

@@ -58,10 +58,10 @@ def _format_rates(text: str | None) -> str:
     if len(words) != len(spans):
         return ""
     try:
-        told = [f"{float(word):.1f}/s ({over})" for word, over in zip(words, spans, strict=True)]
+        rates = [f"{float(word):.1f}/s ({over})" for word, over in zip(words, spans, strict=True)]
     except ValueError:
         return ""
-    return ", ".join(told)
+    return ", ".join(rates)
 
 
 def _format_log_size(found: Mapping[str, str]) -> str:

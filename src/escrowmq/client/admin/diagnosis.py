@@ -245,8 +245,8 @@ class Diagnosis:
         found: list[Event] = []
         for broker in await self._brokers.all():
             subject = f"broker {broker.name}"
-            told = await self._brokers.runtime(broker.name) if broker.id == 0 else {}
-            started_ms = told.get("bootTimestamp", "")
+            runtime = await self._brokers.runtime(broker.name) if broker.id == 0 else {}
+            started_ms = runtime.get("bootTimestamp", "")
             if started_ms.isdecimal():
                 build = broker.build or broker.version
                 what = f"started, build {build}" if build else "started"
@@ -276,14 +276,14 @@ class Diagnosis:
         brokers = await self._brokers.all()
         builds = {broker.build for broker in brokers if broker.build}
         for broker in brokers:
-            told = await self._brokers.runtime(broker.name) if broker.id == 0 else {}
-            if told.get("escrowReadOnly"):
+            runtime = await self._brokers.runtime(broker.name) if broker.id == 0 else {}
+            if runtime.get("escrowReadOnly"):
                 yield Finding(
                     severity="problem", subject=f"broker {broker.name}",
-                    what=f"it takes no messages: {told['escrowReadOnly']}",
+                    what=f"it takes no messages: {runtime['escrowReadOnly']}",
                     hint="remove the cause; it recovers by itself, or says that it needs a restart",
                 )  # fmt: skip
-            ratio = _parse_ratio(told.get("commitLogDiskRatio", ""))
+            ratio = _parse_ratio(runtime.get("commitLogDiskRatio", ""))
             if ratio > 0.8:
                 yield Finding(
                     severity="warning", subject=f"broker {broker.name}",

@@ -41,8 +41,8 @@ class Delivery(HeldMessage, kw_only=True, eq=False):
         self._settle(NEVER)
 
     def _settle(self, level: int | None) -> None:
-        desk = self.owner_for_decision(level)
+        owner = self.owner_for_decision(level)
         if self.portal is None:
             raise UsageError("this message came from no consumer; there is nothing to settle")
         if level is not None or not self.must_defer_ack():
-            self.portal.call(desk.settle(self, level))
+            self.portal.call(owner.settle(self, level))

@@ -238,13 +238,13 @@ class SendAttempts:
             if len(self._failures) > 1:
                 last.add_note(f"{len(self._failures)} attempts were made")
             return last
-        topic, told = self._sending.message.topic, self._describe_failures()
+        topic, why = self._sending.message.topic, self._describe_failures()
         in_doubt = any(isinstance(error, _UNCERTAIN_ERRORS) for _, error in self._failures)
         text = (
-            f"the message to {topic!r} was not confirmed; {told}; it may be stored: send it again "
+            f"the message to {topic!r} was not confirmed; {why}; it may be stored: send it again "
             "only if a duplicate does no harm"
             if in_doubt
-            else f"the message to {topic!r} could not be sent; {told}"
+            else f"the message to {topic!r} could not be sent; {why}"
         )
         failed = SendFailed(text, tuple(self._failures))
         failed.__cause__ = last
@@ -253,11 +253,11 @@ class SendAttempts:
     def _describe_failures(self) -> str:
         if not self._failures:
             return str(self._no_broker_error or "no attempt came to an end")
-        told = "; ".join(
+        why = "; ".join(
             f"{name}: {error}" if name else f"{error}" for name, error in self._failures
         )
         count = len(self._failures)
-        return f"{count} attempt{'s' if count > 1 else ''}: {told}"
+        return f"{count} attempt{'s' if count > 1 else ''}: {why}"
 
 
 def _is_unreachable(error: EscrowMQError, has_names: bool) -> bool:

@@ -111,8 +111,8 @@ class _AsyncpgTransaction:
 
     async def count_changed(self, statement: Statement) -> int:
         text = statement.in_paramstyle("numeric_dollar")
-        told = await self._connection.execute(text, *statement.values)
-        return int(told.rpartition(" ")[2]) if told[-1:].isdigit() else 0  # "INSERT 0 1"
+        status = await self._connection.execute(text, *statement.values)
+        return int(status.rpartition(" ")[2]) if status[-1:].isdigit() else 0  # "INSERT 0 1"
 
     async def commit(self) -> None:
         await self._transaction.commit()

@@ -75,12 +75,12 @@ async def run_steps_async(steps: Steps[T], execute: Callable[[SqlStep], Awaitabl
 
 def to_step_failed(error: Exception) -> StepFailed:
     """Convert a driver's error to StepFailed, the only database error that steps handle."""
-    told = StepFailed(
+    failure = StepFailed(
         f"{type(error).__name__}: {error_line(error)}; if a table escrowmq_... is "
         f"missing, create it by the migration or with create_tables() (docs/outbox.md)"
     )
-    told.__cause__ = error
-    return told
+    failure.__cause__ = error
+    return failure
 
 
 def error_line(error: Exception) -> str:

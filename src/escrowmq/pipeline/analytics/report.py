@@ -89,8 +89,8 @@ def render_page(figures: ReportFigures) -> str:
 def _sums(rows: Sequence[Any]) -> str:
     cells = [("started", sum(row["started"] for row in rows))]
     cells += [(name, sum(row[column] for row in rows)) for column, name in _FATES]
-    told = "".join(f"<div><b>{count:,}</b><span>{name}</span></div>" for name, count in cells)
-    return f'<div class="sums">{told}</div>'
+    tiles = "".join(f"<div><b>{count:,}</b><span>{name}</span></div>" for name, count in cells)
+    return f'<div class="sums">{tiles}</div>'
 
 
 def _funnel_parts(rows: Sequence[Any]) -> list[str]:

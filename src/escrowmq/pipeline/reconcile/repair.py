@@ -124,8 +124,8 @@ class Redo:
                 _log.warning("the lease is lost; the rest is left to its new holder")
                 break
             seen.add(key)
-            deed, detail = self._repair(kind, lost, row["repair"])
-            finding = RepairRecord(kind, lost.message_id, lost.topic, lost.broker, deed, detail)
+            repair, detail = self._repair(kind, lost, row["repair"])
+            finding = RepairRecord(kind, lost.message_id, lost.topic, lost.broker, repair, detail)
             self.findings.append(finding)
             self._log_repair(finding)
         return Counter(finding.deed.value for finding in self.findings)

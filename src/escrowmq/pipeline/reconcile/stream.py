@@ -137,17 +137,19 @@ def _with_clock_rows(
     a row carries only the record's time. It matches nothing, because its offset is below zero: odd
     on one side, even on the other."""
     odd = 1 if other == Topic.OP else 2
-    told = messages.where(F.col("topic") == other).select(
+    reports = messages.where(F.col("topic") == other).select(
         F.coalesce("brokerName", F.lit("")).alias("broker"),
         (-2 * F.col("queueOffset") - odd).alias("place"),
         F.col("storeTimestamp").alias("at"),
     )
     if beats is not None:
         place = -2 * F.unix_seconds("at") - odd
-        told = told.unionByName(beats.select(F.lit("").alias("broker"), place.alias("place"), "at"))
+        reports = reports.unionByName(
+            beats.select(F.lit("").alias("broker"), place.alias("place"), "at")
+        )
     blank = [F.lit("").alias(name) for name in ("messageId", "topic", "producerGroup")]
     return side.unionByName(
-        told.select("broker", "place", *blank, "at", F.lit(0).cast("long").alias("immunityS"))
+        reports.select("broker", "place", *blank, "at", F.lit(0).cast("long").alias("immunityS"))
     )
 
 
@@ -199,21 +201,21 @@ class OverdueWatch(StatefulProcessor):
         """Do nothing: there is nothing to close."""
 
     def _report_overdue(self, key: Any, found: tuple[Any, ...], now_ms: int) -> Iterator[Row]:  # noqa: ANN401
-        topic, group, since_ms, told = found
+        topic, group, since_ms, reports = found
         broker, message_id = key
         if self._look is not None and not self._look(broker, topic, message_id):
             self._state.clear()
             return
-        told += 1
-        if self._look is not None and told < self._patience.times_max:
-            self._state.update((topic, group, since_ms, told))
+        reports += 1
+        if self._look is not None and reports < self._patience.times_max:
+            self._state.update((topic, group, since_ms, reports))
             self._handle.registerTimer(now_ms + self._patience.again_s * 1000)
         else:
             self._state.clear()
         evidence = {
             "producerGroup": group or "",
             "ageSeconds": str((now_ms - since_ms) // 1000),
-            "told": str(told),
+            "told": str(reports),
         }
         at = dt.datetime.fromtimestamp(since_ms / 1000, dt.UTC)
         cells = {

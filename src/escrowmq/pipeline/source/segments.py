@@ -165,11 +165,11 @@ class RecordWalk:
             begin = found
         end = looker.next_record(high) if high < whole.end else None
         walker = LogWalker(MappedSegment(data, first, end=end), leads_to=self._leads_to)
-        told, held = 0, None
+        reported_count, held = 0, None
         for stretch in walker.ranges(begin, outline_records):
-            for damage in walker.damaged[told:]:
+            for damage in walker.damaged[reported_count:]:
                 self._warn_unreadable(damage.log_offset, damage.log_offset + damage.size)
-            told = len(walker.damaged)
+            reported_count = len(walker.damaged)
             if held is not None:
                 yield held
             held = stretch if stretch.found.records else None

@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader):
             lows = until.began
         anew = {queue: born[0] for queue, born in until.births.items()
                 if was_recreated(queue, since.births, until.births)}  # fmt: skip
-        ranges = self._ranges(lows | anew, until.at, told=since.gone)
+        ranges = self._ranges(lows | anew, until.at, reported=since.gone)
         return divide_ranges(ranges, self._options)
 
     @shorten_traceback
@@ -149,7 +149,7 @@ class StreamReader(DataSourceStreamReader):
         return read_part(partition, self._options, self._schema)
 
     def _ranges(
-        self, lows: Positions, highs: Positions, *, told: Collection[MessageQueue]
+        self, lows: Positions, highs: Positions, *, reported: Collection[MessageQueue]
     ) -> list[QueueRange]:
         unread = {q: lows.get(q, 0) for q, high in highs.items() if lows.get(q) != high}
         if not unread:
@@ -161,7 +161,7 @@ class StreamReader(DataSourceStreamReader):
         for queue, low in found.items():
             if low > highs[queue]:
                 why = f"ends at {highs[queue]}"
-                found[queue] = self._restart_queue(queue, low, why, is_told=queue in told)
+                found[queue] = self._restart_queue(queue, low, why, is_told=queue in reported)
         found = readable_starts(cluster, found, fails_on_loss=self._options.pulling.fails_on_loss)
         return ranges_between(found, {queue: highs[queue] for queue in found})
 

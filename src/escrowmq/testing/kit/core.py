@@ -41,10 +41,10 @@ class KitCore(BrokerCore):
         rows[end.code] = msgspec.structs.replace(end, serve=partial(self._serve_end, end.serve))
 
     def _serve_end(
-        self, serve: Callable[[IncomingRequest[Any]], Reply], asked: IncomingRequest[Any]
+        self, serve: Callable[[IncomingRequest[Any]], Reply], request: IncomingRequest[Any]
     ) -> Reply:
-        if not (self.ends_to_lose and _is_end(asked.command)):
-            return serve(asked)
+        if not (self.ends_to_lose and _is_end(request.command)):
+            return serve(request)
         self.ends_to_lose -= 1
         # Refuse it instead of dropping it: the client would retry until its timeout, and the test
         # would wait.
@@ -86,9 +86,9 @@ def _is_end(command: Command) -> bool:
 
 
 def _serve_now(
-    serve: Callable[[IncomingRequest[Any]], Reply], asked: IncomingRequest[Any]
+    serve: Callable[[IncomingRequest[Any]], Reply], request: IncomingRequest[Any]
 ) -> Reply:
     """Serve a request as if it had been sent now: the clients' clocks run while the broker's stands
     still or is advanced."""
-    asked.header.born_time = 0
-    return serve(asked)
+    request.header.born_time = 0
+    return serve(request)

@@ -151,7 +151,7 @@ class Inspection:
 
     def _describe_pending(self, now_ms: int) -> Iterator[str]:
         checker, pending = self._core.transactions.checker, self._halves.pending
-        told = []
+        parts = []
         for queue_offset, half in self._pending_messages(None):
             row = pending.row(queue_offset)
             if checker.is_parked(queue_offset, row.group):
@@ -162,11 +162,11 @@ class Inspection:
                 waits = f"its check is due in {max(0, row.due_ms - now_ms) / 1000:g} s"
             place = target_queue(half)
             topic = place[0] if place else "?"
-            told.append(
+            parts.append(
                 f"{_describe_message(half)} to {topic!r}, of group {row.group!r}, "
                 f"asked {row.checks} times; {waits}"
             )
-        yield f"pending: {_join_limited(told) or 'nothing'}"
+        yield f"pending: {_join_limited(parts) or 'nothing'}"
 
     def _describe_clients(self) -> list[str]:
         clients = self._core.broker.clients
@@ -183,9 +183,9 @@ def _describe_message(message: StoredMessage) -> str:
     return f"{_body(message)!r}{f' (keys {keys})' if keys else ''}"
 
 
-def _join_limited(told: list[str]) -> str:
-    more = len(told) - _SHOWN_MAX
-    return ", ".join(told[:_SHOWN_MAX]) + (f", and {more} more" if more > 0 else "")
+def _join_limited(parts: list[str]) -> str:
+    more = len(parts) - _SHOWN_MAX
+    return ", ".join(parts[:_SHOWN_MAX]) + (f", and {more} more" if more > 0 else "")
 
 
 class GroupProgress:

@@ -396,5 +396,5 @@ class KitCluster:
 def _not_consumed_text(progress: GroupProgress, group: str, left: dict[str, int]) -> str:
     if not progress.has_members:
         return f"no consumer of the group {group!r} is connected"
-    told = ", ".join(f"{count} of {topic!r}" for topic, count in left.items())
-    return f"the consumers of {group!r} have not handled {told}"
+    description = ", ".join(f"{count} of {topic!r}" for topic, count in left.items())
+    return f"the consumers of {group!r} have not handled {description}"
