@@ -42,7 +42,7 @@ class PopShares:
             reason = f"{total} pops of all groups are not acknowledged"
         elif count >= fixed_limits.CHECK_POINTS_OF_GROUP_MAX:
             reason = f"{count} of its pops are not acknowledged"
-        elif account and self._exceeds_share(account, group):
+        elif self._exceeds_share(account, group):
             reason = f"too many pops of account {account} are not acknowledged"
         else:
             return True

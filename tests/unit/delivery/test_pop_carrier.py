@@ -95,6 +95,16 @@ def test_a_turn_stores_a_bounded_number_and_none_that_was_acknowledged(carried: 
     assert not carried.carrier.is_under_way
 
 
+def test_a_check_point_that_is_not_the_first_of_its_track_stays(
+    carried: Carried, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carried.pop()
+    carried.end = CARRY_MIN
+    monkeypatch.setattr(CheckPoints, "may_move_record", lambda *_: False)
+    assert carried.round() == 0
+    assert carried.stored == []
+
+
 def test_a_round_ends_when_nothing_can_be_stored(carried: Carried) -> None:
     carried.pop()
     carried.end, carried.is_full = CARRY_MIN, True

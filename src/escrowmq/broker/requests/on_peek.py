@@ -136,12 +136,12 @@ class PeekHandlers:
     def _answer_if_ready(self, held: LongPoll[Pop], now_ms: int) -> None:
         """Answer a waiting request if there is a message, or if the request is no longer
         allowed."""
-        asked = held.question.request
-        if not self._is_still_allowed(asked, now_ms):
+        request = held.question.request
+        if not self._is_still_allowed(request, now_ms):
             self.polls.remove(held)
-        elif self._popper.has_message(asked.header, now_ms):
+        elif self._popper.has_message(request.header, now_ms):
             self.polls.remove(held)
-            self._answers.send(asked, Answer(ext=_peek_fields(has_message=True)))
+            self._answers.send(request, Answer(ext=_peek_fields(has_message=True)))
 
     def disconnected(self, peer: int) -> None:
         """Drop the waiting requests of a disconnected client."""
@@ -150,13 +150,13 @@ class PeekHandlers:
     def wake(self, now_ms: int) -> None:
         """Answer the requests whose poll time is over."""
         for held in islice(self.polls.take_expired(now_ms), RELEASED_AT_ONCE_MAX):
-            asked = held.question.request
-            if self._is_still_allowed(asked, now_ms):
+            request = held.question.request
+            if self._is_still_allowed(request, now_ms):
                 try:
-                    has_message = self._popper.has_message(asked.header, now_ms)
+                    has_message = self._popper.has_message(request.header, now_ms)
                 except (StorageError, OSError):  # its time is over, so it is answered nevertheless
                     has_message = False
-                self._answers.send(asked, Answer(ext=_peek_fields(has_message=has_message)))
+                self._answers.send(request, Answer(ext=_peek_fields(has_message=has_message)))
 
     def wake_at_ms(self) -> int:
         """The time at which `wake` has something to do next."""

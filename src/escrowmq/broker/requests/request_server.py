@@ -81,21 +81,21 @@ class RequestServer:
         row = self.rows.get(command.code, UNKNOWN_REQUEST_ROW)
         if self._judge is not None or not row.is_brief:
             self.needs_finish = True
-        asked: Question = IncomingRequest(peer, row, command, None, now_ms)
+        request: Question = IncomingRequest(peer, row, command, None, now_ms)
         reply: Reply | None
         try:
-            reply = None if self._judge is None else self._judge.judge_request(asked)
+            reply = None if self._judge is None else self._judge.judge_request(request)
             if reply is None:
                 if type(command) is RepeatedRequest:
-                    asked.header = command.header
+                    request.header = command.header
                 elif row.header is not None:
-                    asked.header = read_header(row.header, command.ext)
-                reply = row.serve(asked)
+                    request.header = read_header(row.header, command.ext)
+                reply = row.serve(request)
                 if row.is_audited:
-                    log_operation(asked, reply)
+                    log_operation(request, reply)
         except Exception as error:  # noqa: BLE001 - one request; it is answered with code 1
-            reply = _failure_refusal(asked, error)
-        self._tables.answer_when_saved(asked, reply)
+            reply = _failure_refusal(request, error)
+        self._tables.answer_when_saved(request, reply)
         return row
 
     def judge_ahead(self, peer: Peer, command: Command, now_ms: int) -> Refusal | None:
@@ -103,24 +103,24 @@ class RequestServer:
         admitted."""
         if not self._access.requires_authentication:
             return None
-        asked: Question = IncomingRequest(peer, self.row(command.code), command, None, now_ms)
+        request: Question = IncomingRequest(peer, self.row(command.code), command, None, now_ms)
         try:
-            return self._access.judge_ahead(asked)
+            return self._access.judge_ahead(request)
         except Exception as error:  # noqa: BLE001 - one question, as in `serve`
-            return _failure_refusal(asked, error)
+            return _failure_refusal(request, error)
 
     def serve_next_step(self, peer: Peer, long: LongRequest[Question], now_ms: int) -> None:
         """Serve the next step of a request that takes several turns."""
         self.needs_finish = True
-        asked, long.request.now_ms = long.request, now_ms
-        self._present.account = asked.account
+        request, long.request.now_ms = long.request, now_ms
+        self._present.account = request.account
         try:
             reply = next(long.parts)
         except Exception as error:  # noqa: BLE001 - one request, as above
-            reply = _failure_refusal(asked, error)
+            reply = _failure_refusal(request, error)
         if reply is not HELD:
             peer.long = None
-        self._tables.answer_when_saved(asked, reply)
+        self._tables.answer_when_saved(request, reply)
 
     def pass_answer(self, peer: Peer, command: Command, now_ms: int) -> None:
         """Pass a peer's answer to the broker's request that waits for it."""
