@@ -210,12 +210,13 @@ def test_a_connection_that_is_lost_at_the_commit_parts_nothing(
     engine.dispose()
 
 
-class _CancelledAt:
-    """Awaits a coroutine and cancels its task at the nth time that it waits for something."""
+class CancelledAt:
+    """Awaits a coroutine and cancels its task at the nth time that it waits for something, or at
+    several times in a row."""
 
-    def __init__(self, coroutine: Any, at: int) -> None:
+    def __init__(self, coroutine: Any, at: int, *, times: int = 1) -> None:
         self._coroutine = coroutine
-        self._at = at
+        self._moments = range(at, at + times)
         self.count = 0
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -231,7 +232,7 @@ class _CancelledAt:
                 return end.value
             self.count += 1
             raised = None
-            if self.count == self._at:
+            if self.count in self._moments:
                 asyncio.get_running_loop().call_soon(task.cancel)
             try:
                 value = yield future
@@ -260,13 +261,13 @@ def test_a_cancellation_at_any_moment_parts_nothing(
                     await tx.send(topic, number.encode())
 
             await order("first")
-            counted = _CancelledAt(order("second"), 0)
+            counted = CancelledAt(order("second"), 0)
             await counted
             for at in range(1, counted.count + 1):
                 for each in range(rounds):
 
                     async def cancelled(number: str = f"{at}-{each}", at: int = at) -> None:
-                        await _CancelledAt(order(number), at)
+                        await CancelledAt(order(number), at)
 
                     task = asyncio.create_task(cancelled())
                     await asyncio.wait([task])

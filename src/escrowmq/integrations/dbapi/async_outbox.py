@@ -15,6 +15,7 @@ from escrowmq.client.producer_settings import MessageFields, make_message
 from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi import blocks
 from escrowmq.integrations.dbapi.drivers import AWAITED, find_driver, must_begin, refuse_autocommit
+from escrowmq.integrations.dbapi.finishing import finish
 from escrowmq.integrations.outbox import marking, tables
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
 from escrowmq.integrations.outbox.failures import (
@@ -118,7 +119,10 @@ class _AsyncpgTransaction:
         await self._transaction.commit()
 
     async def rollback(self) -> None:
-        await self._transaction.rollback()
+        with contextlib.suppress(Exception):
+            await self._transaction.rollback()
+        if self._connection.is_in_transaction():  # asyncpg refuses that after a cancelled COMMIT
+            await self._connection.execute("rollback")
 
 
 def transaction_on(connection: object) -> ConnectionTransaction:
@@ -136,7 +140,16 @@ class _BlockTransaction:
         self.work = transaction_on(connection)
 
     async def begin(self) -> None:
-        """Begin a transaction, unless one is open."""
+        """Begin a transaction, unless one is open. If this is cancelled, none stays open."""
+        try:
+            await finish(self._begin())
+        except asyncio.CancelledError as error:
+            self.restore_methods()
+            await self.roll_back(error)
+            raise
+
+    async def _begin(self) -> None:
+        """Do what `begin` does."""
 
     async def wait_for_statements(self) -> None:
         """Wait until the effects of all statements so far are known."""
@@ -165,8 +178,13 @@ class _BlockTransaction:
         await self.work.commit()
 
     async def roll_back(self, error: BaseException) -> None:
-        """Roll the transaction back after an error. An error of the rollback itself is suppressed,
-        because the connection is then lost anyway."""
+        """Roll the transaction back after an error, even if the caller is cancelled again: the next
+        transaction of the connection would commit what this one has done. An error of the
+        rollback itself is suppressed, because the connection is then lost anyway."""
+        await finish(self._roll_back(error))
+
+    async def _roll_back(self, error: BaseException) -> None:
+        """Do what `roll_back` does."""
         with contextlib.suppress(Exception):
             await self.work.rollback()
 
@@ -175,7 +193,7 @@ class _BlockTransaction:
 
 
 class _AsyncpgBlock(_BlockTransaction):
-    async def begin(self) -> None:
+    async def _begin(self) -> None:
         await self.work.begin()
         self._listener = blocks.SavepointListener(self._unsent)
         self._connection.add_query_logger(self._listener)
@@ -205,7 +223,7 @@ class _AsyncpgBlock(_BlockTransaction):
 
 
 class _SqliteBlock(_BlockTransaction):
-    async def begin(self) -> None:
+    async def _begin(self) -> None:
         await self.work.begin()
         await self._connection.execute(blocks.BEGIN_WITNESS)
 
@@ -245,12 +263,12 @@ class _PsycopgBlock(_BlockTransaction):
         else:
             await self._own.__aexit__(None, None, None)
 
-    async def roll_back(self, error: BaseException) -> None:
+    async def _roll_back(self, error: BaseException) -> None:
         self._end_guard()
         if self._own is not None:
             with contextlib.suppress(Exception):
                 await self._own.__aexit__(*blocks.exit_arguments(error))
-        await super().roll_back(error)
+        await super()._roll_back(error)
 
     def restore_methods(self) -> None:
         self._end_guard()

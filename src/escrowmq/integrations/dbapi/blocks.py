@@ -76,8 +76,9 @@ def leave_block(connection: object) -> None:
 
 def is_nested_psycopg(connection: Any) -> bool:  # noqa: ANN401
     """Whether the connection is inside psycopg's `connection.transaction()`. Then only the end of
-    that block can commit."""
-    return bool(getattr(connection, "_num_transactions", 0))  # psycopg has no public name for it
+    that block can commit. psycopg leaves a closed connection inside."""
+    has_outer = bool(getattr(connection, "_num_transactions", 0))  # psycopg has no public name
+    return has_outer and not connection.closed
 
 
 def forbid_ending(connection: Any) -> Callable[[], None]:  # noqa: ANN401

@@ -1,0 +1,35 @@
+"""Ends what must not be left half done: the beginnings and rollbacks of transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+_PATIENCE_S: Final = 5.0
+
+
+async def finish(work: Coroutine[Any, Any, None]) -> None:
+    """Await a coroutine. If the caller is cancelled meanwhile, it still runs to its end, for up to
+    five more seconds, and then the cancellation is raised."""
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    until_s = 0.0
+    while not task.done():
+        try:
+            left_s = None if cancelled is None else until_s - loop.time()
+            await asyncio.wait([task], timeout=left_s)
+        except asyncio.CancelledError as error:
+            if cancelled is None:
+                until_s = loop.time() + _PATIENCE_S
+            cancelled = error
+        else:
+            if not task.done():
+                task.cancel()
+                break
+    if cancelled is None:
+        return task.result()
+    if task.done() and not task.cancelled():
+        task.exception()  # else the event loop would report it
+    raise cancelled
