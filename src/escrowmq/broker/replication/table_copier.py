@@ -101,6 +101,8 @@ class TableCopier:
         self._delays_end = 0
         """The end of the master's log before the progress of the delay levels was requested."""
         self._lives: dict[str, tuple[int, int]] = {}
+        self._listed: frozenset[str] = frozenset()
+        """The topics whose deletions the master has listed, applied here or not."""
         self._gone: dict[str, int] = {}
         """By topic that the master no longer has: where its log ended before it reported that."""
         self._is_ours = True
@@ -200,6 +202,7 @@ class TableCopier:
         once the slave's log has reached that."""
         self._needed_end = state.log_end
         self._lives = dict(state.deleted)
+        self._listed = frozenset(state.deleted)
         self.apply_fetched()
 
     def create_missing_topics(self, topics: dict[str, int], now_ms: int) -> None:
@@ -267,7 +270,10 @@ class TableCopier:
                 del self._lives[topic]
         gone, self._gone = self._gone, {}
         for topic, log_end in gone.items():
-            if self._topics.get(topic) is None and not self._has_messages_after(topic, log_end):
+            # A listed deletion says which records the master has removed. It keeps delayed messages
+            # that were due later, although their topic is gone.
+            is_unlisted = topic not in self._listed and self._topics.get(topic) is None
+            if is_unlisted and not self._has_messages_after(topic, log_end):
                 self._store.delete_topic(topic)
         fetched, self._fetched = self._fetched, {}
         for code, body in fetched.items():

@@ -347,6 +347,27 @@ def test_a_topic_that_is_made_again_while_tables_are_asked_for_keeps_its_message
     assert topics.get("again") is None
 
 
+def test_a_delayed_message_of_a_deleted_topic_has_its_offset_at_the_slave_too() -> None:
+    """As RocketMQ, the master stores it when it is due. The next message of a new topic follows it:
+    a slave without it would give that another offset, and consumers would skip it there."""
+    pair = Pair()
+    pair.introduce()
+    pair.master.create_topic("T")
+    producer = pair.master.connect()
+    producer.send("T", b"old")
+    producer.send("T", b"late", TIMER_DELAY_MS="6000")
+    pair.advance(4_000)
+    assert producer.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
+    pair.advance(10_000)
+    pair.master.create_topic("T")
+    producer.send("T", b"new")
+    pair.advance(5_000)
+    master, slave = (node.core.broker.store for node in (pair.master, pair.slave))
+    assert master.bounds("T", 0) == (0, 2)
+    assert slave.bounds("T", 0) == (0, 2)
+    assert queues_of(slave) == queues_of(master)
+
+
 def test_queues_of_a_topic_that_is_not_known_yet_can_all_be_read() -> None:
     """The master was killed before the slave had its topics: it knows as many queues as the first
     messages had, and then others arrived."""
