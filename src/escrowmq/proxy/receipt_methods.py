@@ -28,6 +28,9 @@ from escrowmq.proxy.service_context import ServiceContext
 from escrowmq.proxy.validation import valid_group_name, valid_next_invisible_ms, valid_topic_name
 
 _TO_DEAD_LETTERS: Final = "-1"
+_COPY_COST: Final = 100
+"""Units of work of a message that is read and stored again: 2 ms for one of 4 MiB. Its size is not
+known before."""
 
 
 class ReceiptMethods:
@@ -102,6 +105,7 @@ class ReceiptMethods:
         request = call.request
         group, topic = valid_group_name(request.group), valid_topic_name(request.topic)
         handle = self._parse_handle(request.receipt_handle, call.now_ms)
+        call.dialogue.add_cost(_COPY_COST)
 
         def on_result(result: v2.Status) -> None:
             call.send_answer(v2.ForwardMessageToDeadLetterQueueResponse(status=result))

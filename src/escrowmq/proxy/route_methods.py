@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Request
@@ -12,12 +13,16 @@ from escrowmq.base.guests import TopicFacts
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.grpc_call import GrpcCall
 from escrowmq.proxy.result_codes import OK, CallFault, reply_fault, result_code
+from escrowmq.proxy.route_answer import encode_queues
 from escrowmq.proxy.service_context import ServiceContext
 from escrowmq.proxy.validation import check_endpoints, valid_group_name, valid_topic_name
 
 ANY_QUEUE: Final = -1
 _SIX: Final = 6
 _ADDRESSES_MAX: Final = 16
+_QUEUES_BITS: Final = 5
+"""Encoding 32 queues (2 to the power of this) counts as one unit of work."""
+
 MESSAGE_TYPES: Final[dict[str, tuple[v2.MessageType, ...]]] = {
     "NORMAL": (v2.NORMAL,),
     "FIFO": (v2.FIFO,),
@@ -42,19 +47,15 @@ class RouteMethods:
 
         def on_reply(reply: Answer | Refusal) -> None:
             facts = self._require_topic(topic, reply)
-            response = v2.QueryRouteResponse(status=OK)
             endpoints = self._route_endpoints(call.request.endpoints)
-            for nth in range(max(facts.read_queues, facts.write_queues)):
-                permission = _permission(
-                    nth < facts.read_queues and facts.is_readable,
-                    nth < facts.write_queues and facts.is_writable,
-                )
-                queue = self._route_queue(topic, nth, permission, endpoints)
+            found = [v2.QueryRouteResponse(status=OK).SerializeToString()]
+            for ids, permission in _queue_ranges(facts):
+                queue = self._route_queue(topic, permission, endpoints)
                 queue.accept_message_types.extend(
                     MESSAGE_TYPES.get(facts.message_type, (v2.NORMAL,))
                 )
-                response.message_queues.append(queue)
-            call.send_answer(response)
+                found += encode_queues(queue, ids, is_assigned=False)
+            _send_queues(call, found)
 
         call.make_request(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, on_reply)
 
@@ -69,14 +70,18 @@ class RouteMethods:
                 raise CallFault(v2.FORBIDDEN, "no readable queue")
             known = self._shared.backend.group_facts(group)
             is_orderly = known is not None and known.is_orderly
-            ids = range(facts.read_queues) if is_orderly else (ANY_QUEUE,)
             permission = _permission(True, facts.is_writable)
-            response = v2.QueryAssignmentResponse(status=OK)
             endpoints = self._route_endpoints(call.request.endpoints)
-            for queue_id in ids:
-                queue = self._route_queue(topic, queue_id, permission, endpoints)
+            queue = self._route_queue(topic, permission, endpoints)
+            response = v2.QueryAssignmentResponse(status=OK)
+            if is_orderly:
+                ids = range(facts.read_queues)
+                queues = encode_queues(queue, ids, is_assigned=True)
+                _send_queues(call, [response.SerializeToString(), *queues])
+            else:
+                queue.id = ANY_QUEUE
                 response.assignments.append(v2.Assignment(message_queue=queue))
-            call.send_answer(response)
+                call.send_answer(response)
 
         ext = {"topic": topic, "consumerGroup": group}
         call.make_request(Request.GET_ROUTEINFO_BY_TOPIC, ext, on_reply)
@@ -101,13 +106,26 @@ class RouteMethods:
         return to_endpoints(*options.endpoint)
 
     def _route_queue(
-        self, topic: str, queue_id: int, permission: v2.Permission, endpoints: v2.Endpoints
+        self, topic: str, permission: v2.Permission, endpoints: v2.Endpoints
     ) -> v2.MessageQueue:
-        queue = v2.MessageQueue(id=queue_id, permission=permission)
+        queue = v2.MessageQueue(permission=permission)
         queue.topic.name = topic
         queue.broker.name = self._shared.backend.name
         queue.broker.endpoints.CopyFrom(endpoints)
         return queue
+
+
+def _queue_ranges(facts: TopicFacts) -> Iterator[tuple[range, v2.Permission]]:
+    """Yield the queue ids of a topic in order, those with the same permission together."""
+    both = min(facts.read_queues, facts.write_queues)
+    yield range(both), _permission(facts.is_readable, facts.is_writable)
+    yield range(both, facts.read_queues), _permission(facts.is_readable, False)
+    yield range(both, facts.write_queues), _permission(False, facts.is_writable)
+
+
+def _send_queues(call: GrpcCall[Any], parts: list[bytes]) -> None:
+    call.dialogue.add_cost(len(parts) >> _QUEUES_BITS)
+    call.send_answer_bytes(b"".join(parts))
 
 
 def to_endpoints(host: str, port: int) -> v2.Endpoints:

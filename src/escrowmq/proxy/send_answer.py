@@ -17,11 +17,12 @@ from typing import Final
 from escrowmq.proxy.result_codes import OK
 
 
-def _field_with_size(tag: bytes, data: bytes) -> bytes:
-    return tag + _varint(len(data)) + data
+def field_with_size(tag: bytes, data: bytes) -> bytes:
+    """Encode a field of text, bytes, or a nested message."""
+    return tag + encode_varint(len(data)) + data
 
 
-def _varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """Encode an integer as a varint."""
     if value < 0x80:
         return _SMALL[value]
@@ -36,7 +37,7 @@ def _varint(value: int) -> bytes:
 _SMALL: Final = [bytes((value,)) for value in range(0x80)]
 """All varints of one byte. Nearly all numbers in answers are in this range."""
 
-_STATUS: Final = _field_with_size(b"\x0a", OK.SerializeToString())
+_STATUS: Final = field_with_size(b"\x0a", OK.SerializeToString())
 
 
 def encode_send_response(
@@ -46,15 +47,15 @@ def encode_send_response(
     entry = _STATUS
     if message_id == transaction_id and message_id:  # of all but halves
         data = message_id.encode()
-        size = _varint(len(data))
+        size = encode_varint(len(data))
         entry = b"".join((_STATUS, b"\x12", size, data, b"\x1a", size, data))
     else:
         if message_id:
-            entry += _field_with_size(b"\x12", message_id.encode())
+            entry += field_with_size(b"\x12", message_id.encode())
         if transaction_id:
-            entry += _field_with_size(b"\x1a", transaction_id.encode())
+            entry += field_with_size(b"\x1a", transaction_id.encode())
     if offset:
-        entry += b"\x20" + _varint(offset)
+        entry += b"\x20" + encode_varint(offset)
     if recall_handle:
-        entry += _field_with_size(b"\x2a", recall_handle.encode())
-    return b"".join((_STATUS, b"\x12", _varint(len(entry)), entry))
+        entry += field_with_size(b"\x2a", recall_handle.encode())
+    return b"".join((_STATUS, b"\x12", encode_varint(len(entry)), entry))

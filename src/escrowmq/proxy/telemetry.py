@@ -23,7 +23,7 @@ from escrowmq.proxy.client_settings import complete_settings
 from escrowmq.proxy.clients import FrontClient
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.grpc_call import GrpcCall, ServiceMethod
-from escrowmq.proxy.heartbeats import heartbeat_body
+from escrowmq.proxy.heartbeats import heartbeat_body, registration_cost
 from escrowmq.proxy.messages import to_client_message
 from escrowmq.proxy.result_codes import OK, CallFault, reply_fault, result_code
 from escrowmq.proxy.service_context import ServiceContext
@@ -98,6 +98,7 @@ class TelemetryStream:
         completed by the server."""
         produces = _published_topics(settings)
         client, call = self._client, self._call
+        call.dialogue.add_cost(registration_cost(settings))
         clients, backend = self._shared.clients, self._shared.backend
         answer = self._complete_settings(settings)
         clients.require_memory(client, answer)

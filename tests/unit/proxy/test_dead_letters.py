@@ -130,3 +130,19 @@ def test_what_cannot_be_buried_is_tried_again_although_it_would_be_renewed(kind:
     world.exchange.advance(60_000)
     assert receive(world, client, renew=True) == []
     assert buried(world) == [b"poison"]
+
+
+def test_many_messages_that_clients_bury_take_turns() -> None:
+    """Each call is a few bytes, and may copy a message of 4 MiB."""
+    world, client = make()
+    send(client, b"big")
+    (popped,) = client.received("T")
+    request = v2.ForwardMessageToDeadLetterQueueRequest(
+        message_id="m", receipt_handle=popped.system_properties.receipt_handle
+    )
+    request.group.name, request.topic.name = "CG", "T"
+    before = world.exchange.holds_count
+    with client.at_once():
+        calls = [client.start("ForwardMessageToDeadLetterQueue", request) for _ in range(30)]
+    assert all(call.is_over for call in calls)
+    assert world.exchange.holds_count >= before + 4

@@ -168,6 +168,30 @@ def test_many_commands_at_once_take_turns() -> None:
     assert len(client.told(number)) == 701
 
 
+def test_heartbeats_of_many_subscriptions_take_turns() -> None:
+    """Each is a few bytes, and registers them all again; settings name them."""
+    world = World()
+    client = world.connect()
+    settings = v2.Settings(client_type=v2.SIMPLE_CONSUMER)
+    settings.subscription.group.name = "CG"
+    for nth in range(300):
+        entry = settings.subscription.subscriptions.add()
+        entry.topic.name = f"t{nth}"
+        entry.expression.type, entry.expression.expression = v2.TAG, "*"
+    number = client.telemetry(settings)
+    before = world.exchange.holds_count
+    with client.at_once():
+        beats = [client.start("Heartbeat", v2.HeartbeatRequest()) for _ in range(20)]
+    assert all(beat.is_over for beat in beats)
+    assert world.exchange.holds_count >= before + 9
+    before = world.exchange.holds_count
+    with client.at_once():
+        for _ in range(20):
+            client.write(number, v2.TelemetryCommand(settings=settings))
+    assert len(client.told(number)) == 21
+    assert world.exchange.holds_count >= before + 9
+
+
 def test_a_deadline_ends_a_call() -> None:
     world = World()
     world.topic("T")
