@@ -44,9 +44,9 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     registers_single_topics: Annotated[
         bool,
         Meta(
-            description="register a changed topic by a request of its own; for name servers with "
-            "deleteTopicWithBrokerRegistration=true, which delete all topics that a registration "
-            "does not name",
+            description="register a changed topic by a request of its own; for RocketMQ's name "
+            "servers with deleteTopicWithBrokerRegistration=true, which delete all topics that a "
+            "registration does not name",
             extra=LIVE,
         ),
     ] = field(default=False, name="enableSingleTopicRegister")

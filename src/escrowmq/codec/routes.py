@@ -30,6 +30,9 @@ from escrowmq.errors import RemoteProtocolError
 REGISTRATION_TOPICS_MAX: Final = 200_000
 """The most topics in one registration."""
 
+PARTIAL: Final = "escrowPartial"
+"""The field of a registration that contains only some of the broker's topics."""
+
 _SIZE: Final = struct.Struct(">i")
 _ZLIB_LEVEL: Final = 9
 _TOPIC_WORDS_MIN: Final = 5

@@ -8,6 +8,7 @@ import msgspec
 
 from escrowmq.base.command import Int
 from escrowmq.codec.headers import Header, Long
+from escrowmq.codec.routes import PARTIAL
 
 ZONE_NAME = "__ZONE_NAME"
 ZONE_MODE = "__ZONE_MODE"
@@ -34,6 +35,7 @@ class RegisterHeader(Header, kw_only=True):
     compressed: bool = False
     body_crc: Int = msgspec.field(default=0, name="bodyCrc32")
     zone_name: str | None = msgspec.field(default=None, name=ZONE_NAME)
+    is_partial: bool = msgspec.field(default=False, name=PARTIAL)
 
 
 class BrokerHeader(Header):

@@ -23,6 +23,8 @@ class RegisteringBroker(msgspec.Struct, kw_only=True, frozen=True):
     timeout_ms: int | None = None
     has_acting_master: bool | None = None
     """Whether acting masters are enabled; None if the broker's release does not know them."""
+    is_partial: bool = False
+    """Whether it says that it has more topics than it registers now."""
 
 
 class LiveBroker(msgspec.Struct):

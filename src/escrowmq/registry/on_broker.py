@@ -39,6 +39,7 @@ def register(state: RegistryState, request: RegistryRequest) -> RegistryAnswer:
         zone=header.zone_name,
         timeout_ms=header.heartbeat_timeout_millis,
         has_acting_master=header.enable_acting_master,
+        is_partial=header.is_partial,
     )
     is_new = state.routes.live.version_of(broker.cluster, broker.address) is None
     welcome = state.routes.register(broker, body, peer=request.peer, now_ms=request.now_ms)

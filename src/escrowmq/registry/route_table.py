@@ -175,7 +175,8 @@ class RouteTable:
         )
         if not (is_master or is_prime_slave):
             return
-        if self._settings.deletes_topics_on_register and not body.mappings:
+        is_whole = not broker.is_partial and not body.mappings
+        if self._settings.deletes_topics_on_register and is_whole:
             self._drop_topics_except(broker.name, set(body.topics))
         known = self.live.get(broker.cluster, broker.address)
         is_changed = is_first or known is None or known.version != body.version

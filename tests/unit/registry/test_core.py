@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Hold, Send
 from escrowmq.base.fixed_limits import ANSWERS_AHEAD_MAX, ASKED_AT_ONCE_MAX
@@ -18,6 +19,7 @@ from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.registry.core import HANDLERS, RegistryCore
 from escrowmq.registry.handler_values import RegistryAnswer, RegistryRequest, RegistryState
+from tests.harness.exchange import Exchange as BrokerExchange
 
 from .exchange import Exchange, MemoryDisk, frame, queues, register
 
@@ -200,6 +202,27 @@ def test_topics_that_are_not_registered_again_go_when_told_so() -> None:
     register(exchange, {"T": 8, "W": 4}, counter=2)
     assert queues(exchange, "U") == {}
     assert queues(exchange, "W") == {"broker-a": 4}
+
+
+def test_topics_that_a_partial_registration_does_not_contain_stay() -> None:
+    broker = BrokerExchange(BrokerSettings(name_servers="10.0.0.7:9876"))
+    link = broker.connect("nameserver", peer=-1)
+    exchange = Exchange(NameServerSettings(deletes_topics_on_register=True))
+
+    def pass_registrations_on() -> None:
+        for request in link.take():
+            assert exchange.ask(request.code, request.ext, request.body).code == 0
+            link.answer(request)
+
+    broker.create_topic("T")
+    broker.create_topic("U")
+    pass_registrations_on()
+    broker.create_topic("W")
+    pass_registrations_on()
+    broker.core.registration.register_again(broker.now_ms)
+    broker.advance(0)
+    pass_registrations_on()
+    assert set(exchange.core.state.routes.topics()) >= {"T", "U", "W"}
 
 
 def test_a_full_disk_refuses_a_change_and_keeps_the_old_value() -> None:

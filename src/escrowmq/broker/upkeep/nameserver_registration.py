@@ -21,7 +21,7 @@ from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
 from escrowmq.codec.acl2_bodies import parse_inner_user
 from escrowmq.codec.own_signature import NUMBER, SESSION, sign_request
-from escrowmq.codec.routes import QueueData, TopicRoute, encode_route
+from escrowmq.codec.routes import PARTIAL, QueueData, TopicRoute, encode_route
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign_fields
 from escrowmq.delivery.topics import Perm, TopicConfig, TopicFile, TopicTable
 from escrowmq.errors import EscrowMQError, UsageError
@@ -133,13 +133,13 @@ class Registration(Part):
     def register_again(self, now_ms: int) -> None:
         """Register again at each name server that has accepted this broker, because its answer is
         wanted. The topic table is empty, unless that would delete the topics."""
-        file = TopicFile(data_version=self._topics.version)
-        if self._settings.registers_single_topics:
-            file = self._topics.file()
+        is_whole = self._settings.registers_single_topics
+        nothing = TopicFile(data_version=self._topics.version)
+        file = self._topics.file() if is_whole else nothing
         for server in self._servers.values():
             if server.is_registered:
                 due_ms = server.due_ms
-                self._register(server, file, now_ms)
+                self._register(server, file, now_ms, is_whole=is_whole)
                 server.due_ms = due_ms
 
     def has_dialled(self, peer: int) -> bool:
@@ -225,21 +225,24 @@ class Registration(Part):
             if self._settings.registers_single_topics:
                 self._register_single_topics(server, file, now_ms)
             else:
-                self._register(server, file, now_ms)
+                self._register(server, file, now_ms, is_whole=False)
 
     def wake_at_ms(self) -> int:
         """The time at which `wake` has something to do."""
         return min((server.due_ms for server in self._servers.values()), default=_NEVER_MS)
 
-    def _register(self, server: _NameServer, file: TopicFile, now_ms: int) -> None:
+    def _register(
+        self, server: _NameServer, file: TopicFile, now_ms: int, *, is_whole: bool = True
+    ) -> None:
         settings = self._settings
         if settings.broker_id < 0:  # a member of a group that has no number yet
             server.due_ms = now_ms + _RETRY_MS
             return
         server.due_ms = now_ms + settings.register_interval_ms
         file = self._with_broker_permissions(file)
-        for part in [file] if settings.registers_single_topics else _split_topics(file):
-            self._register_part(server, part, now_ms)
+        parts = [file] if settings.registers_single_topics else _split_topics(file)
+        for part in parts:
+            self._register_part(server, part, now_ms, is_whole=is_whole and len(parts) == 1)
 
     def _register_single_topics(self, server: _NameServer, file: TopicFile, now_ms: int) -> None:
         if self._settings.broker_id < 0:  # a member of a group that has no number yet
@@ -268,7 +271,9 @@ class Registration(Part):
                 server.peer, code, ext=ext, body=body, on_answer=on_reply, until_ms=until_ms
             )
 
-    def _register_part(self, server: _NameServer, part: TopicFile, now_ms: int) -> None:
+    def _register_part(
+        self, server: _NameServer, part: TopicFile, now_ms: int, *, is_whole: bool
+    ) -> None:
         settings = self._settings
         wrapper = msgspec.to_builtins(part)
         wrapper["mappingDataVersion"] = wrapper["dataVersion"]
@@ -285,6 +290,8 @@ class Registration(Part):
             "compressed": "false",
             "bodyCrc32": "0",
         }
+        if not is_whole:
+            ext[PARTIAL] = "true"
         body = fastjson.encode({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
 
         def on_reply(reply: Command | None, now_ms: int) -> None:

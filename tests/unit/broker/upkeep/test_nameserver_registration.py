@@ -104,6 +104,7 @@ def test_many_topics_are_registered_in_parts(monkeypatch: pytest.MonkeyPatch) ->
     # A name server that has the version of a registration does not read its topics.
     assert len({json.dumps(each) for each in versions}) == len(requests)
     assert versions[-1] == msgspec.to_builtins(topics.version)
+    assert {(each.ext or {})["escrowPartial"] for each in requests} == {"true"}
 
 
 def test_a_name_server_that_deletes_unnamed_topics_keeps_them_all(
