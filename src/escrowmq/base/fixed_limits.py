@@ -231,6 +231,12 @@ QUEUE_LOCKS_MAX: Final = 1_000_000
 QUEUE_LOCKS_OF_ACCOUNT_MAX: Final = QUEUE_LOCKS_MAX // 4
 """Queues held by orderly consumers of one account."""
 
+OFFSETS_MAX: Final = 1_000_000
+"""Offsets of groups in queues."""
+
+OFFSETS_OF_ACCOUNT_MAX: Final = OFFSETS_MAX // 4
+"""Offsets of the groups that one account has created by using them."""
+
 POPPED_TOPICS_MAX: Final = 100_000
 """Topics recently popped by groups, as shown to operators."""
 

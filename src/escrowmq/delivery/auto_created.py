@@ -71,6 +71,10 @@ class AutoCreateQuota:
             if not self._counts[account]:
                 del self._counts[account]
 
+    def account_of(self, name: str) -> str:
+        """Return the account that has created a name; an empty text if none has."""
+        return self._accounts.get(name, "")
+
     def count(self, account: str) -> int:
         """Return how many names an account has created."""
         return self._counts.get(account, 0)

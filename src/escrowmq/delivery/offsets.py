@@ -7,8 +7,12 @@ from typing import Any
 
 import msgspec
 
+from escrowmq.base import fixed_limits
 from escrowmq.codec import fastjson
+from escrowmq.delivery.auto_created import AutoCreateQuota
 from escrowmq.delivery.data_version import DataVersion
+from escrowmq.delivery.offset_shares import OffsetShares
+from escrowmq.delivery.table_text import EntryTextCache, assemble_file, indented_json
 
 _NOT_STORED = -1
 _LOG_END = "escrowLogEnd"
@@ -20,7 +24,8 @@ consumerOffsetUpdateVersionStep)."""
 class OffsetTable:
     """The committed offsets of all groups by topic and queue, and pending resets by operators."""
 
-    def __init__(self) -> None:
+    def __init__(self, created_groups: AutoCreateQuota | None = None) -> None:
+        self.shares = OffsetShares(created_groups or AutoCreateQuota())
         self._offsets: dict[str, dict[int, int]] = {}
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}
         """The next offset that each group will pull, by topic and group."""
@@ -30,6 +35,11 @@ class OffsetTable:
         self.saved_log_end = -1
         """The end of the log when the loaded file was written; -1 if the file does not say."""
         self._commits_count = 0
+        self._texts = EntryTextCache(_queues_to_encode)
+        self._stale_texts: dict[str, None] = {}
+        """The keys whose offsets have changed since their text was cached."""
+        self._topics_text = (0, b"{}")
+        """The number of keys, and their topics by group as text."""
 
     @staticmethod
     def _key(group: str, topic: str) -> str:
@@ -42,6 +52,7 @@ class OffsetTable:
         file: dict[str, Any] = fastjson.decode_fastjson(data)
         for key, queues in (file.get("offsetTable") or {}).items():
             self._offsets[key] = {int(queue): int(offset) for queue, offset in queues.items()}
+            self._stale_texts[key] = None
         if "dataVersion" in file:
             self.version = msgspec.convert(file["dataVersion"], DataVersion)
         self.saved_log_end = int(file.get(_LOG_END, -1))
@@ -54,6 +65,8 @@ class OffsetTable:
     def replace_with(self, data: bytes) -> None:
         """Replace this table by another broker's, as GET_ALL_CONSUMER_OFFSET returns it."""
         self._offsets = {}
+        self._texts.clear()
+        self._topics_text = (-1, b"")
         self.load(data)
         self.is_changed = True
 
@@ -66,23 +79,49 @@ class OffsetTable:
         """Return the present content of consumerOffset.json. It includes the end of the log, from
         which a start can tell which topics were deleted later. Keys are quoted; RocketMQ reads them
         too."""
-        return msgspec.json.format(
-            fastjson.encode({**self._file_fields(), _LOG_END: log_end}), indent=2
+        for key in self._stale_texts:
+            self._texts.forget(key)
+        self._stale_texts.clear()
+        if self._topics_text[0] != len(self._offsets):
+            self._topics_text = (
+                len(self._offsets),
+                indented_json(self._topics_by_group(), depth=1),
+            )
+        return assemble_file(
+            dataVersion=indented_json(self.version, depth=1),
+            groupTopicMap=self._topics_text[1],
+            offsetTable=self._texts.render(self._offsets),
+            **{_LOG_END: str(log_end).encode()},
         )
 
     def encode(self) -> bytes:
         """Return the body of the answer to GET_ALL_CONSUMER_OFFSET."""
-        return fastjson.encode(self._file_fields())
+        return fastjson.encode(
+            {
+                "dataVersion": self.version,
+                "groupTopicMap": self._topics_by_group(),
+                "offsetTable": {
+                    key: _queues_to_encode(queues) for key, queues in self._offsets.items()
+                },
+            }
+        )
 
-    def _file_fields(self) -> dict[str, object]:
-        return {
-            "dataVersion": self.version,
-            "groupTopicMap": self._topics_by_group(),
-            "offsetTable": {
-                key: {str(queue): offset for queue, offset in sorted(queues.items())}
-                for key, queues in self._offsets.items()
-            },
-        }
+    def limit_memory(self) -> None:
+        """Count the offsets, so that accounts with too many get no more. Forget where groups pull
+        if these are too many."""
+        if sum(map(len, self._pulled.values())) > fixed_limits.OFFSETS_MAX:
+            self._pulled.clear()
+        if self.is_changed:
+            self.shares.recount(
+                (key.partition("@")[2], len(queues)) for key, queues in self._offsets.items()
+            )
+
+    def why_not_kept(self, group: str, topic: str, queue_id: int, now_ms: int) -> str:
+        """Return why an offset that a client commits is not kept, because there are too many; an
+        empty text if it is kept."""
+        if not self.shares.is_crowded or self.get(group, topic, queue_id) >= 0:
+            return ""
+        return self.shares.why_not(group, now_ms)
 
     def _topics_by_group(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -93,7 +132,9 @@ class OffsetTable:
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
         """Set a group's offset in a queue: it has read all messages before it."""
-        self._offsets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+        key = f"{topic}@{group}"
+        self._offsets.setdefault(key, {})[queue_id] = offset
+        self._stale_texts[key] = None
         self.is_changed = True
         self._commits_count += 1
         if self._commits_count % _VERSION_STEP == 0:
@@ -192,7 +233,13 @@ class OffsetTable:
         for table in (self._offsets, self._resets):
             for key in [key for key in table if is_gone(*key.partition("@")[::2])]:
                 del table[key]
+                self._texts.forget(key)
+                self._topics_text = (-1, b"")
                 self.is_changed = True
                 self._commits_count += 1
         for names in [names for names in self._pulled if is_gone(*names)]:
             del self._pulled[names]
+
+
+def _queues_to_encode(queues: dict[int, int]) -> dict[str, int]:
+    return {str(queue): offset for queue, offset in sorted(queues.items())}

@@ -7,8 +7,8 @@ other request is served.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -21,14 +21,21 @@ class EntryTextCache:
     """A cache of the JSON texts of a table's entries, by name. Callers that change an entry must
     forget its text."""
 
-    def __init__(self) -> None:
+    def __init__(self, to_encode: Callable[[Any], object] | None = None) -> None:
+        """`to_encode` converts an entry to the value to encode; None: entries are encoded as they
+        are."""
+        self._to_encode = to_encode
         self._texts: dict[str, bytes] = {}
+
+    def clear(self) -> None:
+        """Forget all texts."""
+        self._texts.clear()
 
     def forget(self, name: str) -> None:
         """Forget the text of an entry that was changed or removed."""
         self._texts.pop(name, None)
 
-    def render(self, table: Mapping[str, msgspec.Struct]) -> bytes:
+    def render(self, table: Mapping[str, object]) -> bytes:
         """Return the table as JSON text, as a field of a file with an indent of two."""
         if not table:
             return b"{}"
@@ -37,6 +44,8 @@ class EntryTextCache:
         for name, value in table.items():
             text = texts.get(name)
             if text is None:
+                if self._to_encode is not None:
+                    value = self._to_encode(value)  # noqa: PLW2901 - the rest wants this one
                 text = texts[name] = fastjson.encode(name) + b": " + indented_json(value, depth=2)
             found.append(text)
         return b"{\n    " + b",\n    ".join(found) + b"\n  }"

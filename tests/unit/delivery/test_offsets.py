@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escrowmq.codec import fastjson
 from escrowmq.delivery.offsets import OffsetTable
 
 PLACES = st.tuples(st.sampled_from("GH"), st.sampled_from(["T", "%RETRY%G"]), st.integers(0, 2))
@@ -22,6 +24,26 @@ def test_last_commit_counts_and_is_saved(commits: list[tuple[tuple[str, str, int
         assert found.get("none", "T", 0) == -1
         assert set(found.groups_of("T")) == {g for g, t, _ in wanted if t == "T"}
         assert set(found.topics_of("G")) == {t for g, t, _ in wanted if g == "G"}
+
+
+@given(st.data())
+def test_file_has_the_present_offsets_after_any_changes(data: st.DataObject) -> None:
+    table = OffsetTable()
+    for _ in range(data.draw(st.integers(0, 12))):
+        match data.draw(st.sampled_from(["commit", "topic", "group", "replace", "save"])):
+            case "commit":
+                table.commit(*data.draw(PLACES), data.draw(st.integers(0, 99)), 1)
+            case "topic":
+                table.forget_topics({"T"})
+            case "group":
+                table.forget_group("G")
+            case "replace":
+                table.replace_with(b'{"offsetTable":{"T@G":{"10":5,"9":4},"\xc3\xa4\\"@G":{}}}')
+            case _:
+                table.content_to_save(log_end=3)
+    members = msgspec.json.decode(table.encode()) | {"escrowLogEnd": 7}
+    expected = msgspec.json.format(fastjson.encode(members), indent=2)
+    assert table.content_to_save(log_end=7) == expected
 
 
 def test_reset_is_taken_once() -> None:

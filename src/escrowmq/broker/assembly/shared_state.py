@@ -67,7 +67,7 @@ class BrokerState:
                 self.present, most=settings.account_groups_max, setting="escrowAccountGroups"
             ),
         )
-        self.offsets = OffsetTable()
+        self.offsets = OffsetTable(self.groups.made)
         self.clients = Clients(of_account_max=settings.account_memberships_max)
         self.poppers = RecentPopClients()
         self.readers = GroupReaders(self.clients, self.poppers)

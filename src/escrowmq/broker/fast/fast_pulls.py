@@ -109,8 +109,11 @@ class FastPulls:
         frame, count, size, following = found
         self._offsets.note_pulled(group, topic, queue_id, following)
         self._stats.count_gets(group, topic, count, size)
-        if plan.commits:
-            self._offsets.commit(group, topic, queue_id, numbers[commit_at], now_ms)
+        offsets = self._offsets
+        if plan.commits and not (
+            offsets.shares.is_crowded and offsets.why_not_kept(group, topic, queue_id, now_ms)
+        ):
+            offsets.commit(group, topic, queue_id, numbers[commit_at], now_ms)
         self._latency.immediate_counts[plan.code, Response.SUCCESS, 0] += 1
         self.served_count += 1
         if others_size:

@@ -169,7 +169,17 @@ class QueuePopper:
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if not group.consume_enable:
             return Refusal(Response.NO_PERMISSION, f"subscription group no permission, {name}")
-        return None
+        return self._progress_refusal(name, header.topic, now_ms)
+
+    def _progress_refusal(self, group: str, topic: str, now_ms: int) -> Refusal | None:
+        """Return why a group that is new to a topic may not pop from it, because too many offsets
+        are kept; None if it may."""
+        offsets = self._offsets
+        if not offsets.shares.is_crowded or offsets.offsets_of(group, topic):
+            return None
+        why = offsets.shares.why_not(group, now_ms)
+        remark = f"the progress of {group} is not kept: {why}"
+        return Refusal(Response.SYSTEM_ERROR, remark) if why else None
 
     # -- what there is ---------------------------------------------------------------------------
 

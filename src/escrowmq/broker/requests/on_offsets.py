@@ -111,6 +111,8 @@ class OffsetHandlers:
             )
         if self._offsets.has_reset(group, topic, header.queue_id):
             return Answer(remark="Offset has been previously reset")
+        if why := self._offsets.why_not_kept(group, topic, header.queue_id, request.now_ms):
+            return Refusal(Response.SYSTEM_ERROR, f"the offset of {group} is not kept: {why}")
         self._offsets.commit(group, topic, header.queue_id, header.commit_offset, request.now_ms)
         return DONE
 

@@ -107,7 +107,9 @@ class PullHandlers(Part):
         reply = self._answer_or_hold(
             request, judged, request.now_ms, may_hold=bool(header.sys_flag & PullFlag.SUSPEND)
         )
-        if commits:
+        if commits and not (
+            offsets.shares.is_crowded and offsets.why_not_kept(*place, request.now_ms)
+        ):
             offsets.commit(*place, header.commit_offset, request.now_ms)
         return reply
 

@@ -84,6 +84,7 @@ class OffsetSaver:
             self._orders.mark_saved()
             data = self._orders.content_to_save(self._has_group_and_queue, now_ms)
             self._output.add_effect(Replace(orderly_pops.PATH, data))
+        self._offsets.limit_memory()
         # Newer offsets never replace those that wait. Otherwise continuous pops could postpone the
         # file again and again, each time to a log offset that is not durable yet.
         if self._offsets.is_changed and not self.waiting:

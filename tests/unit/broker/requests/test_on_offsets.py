@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from escrowmq.base import fixed_limits
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
@@ -105,6 +106,34 @@ def test_offsets_of_queues_that_are_not_there_are_not_kept(queue_id: int) -> Non
         reply = commit(exchange.connect(), 1, queue_id=queue_id)
         assert reply.code == (0 if is_as_peer else 29)
         assert (exchange.core.broker.offsets.content_to_save(log_end=0) != before) is is_as_peer
+
+
+def test_offsets_beyond_the_limit_are_not_kept(
+    exchange: Exchange, client: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fixed_limits, "OFFSETS_MAX", 1)
+    client.send("T")
+    assert commit(client, 1).code == 0
+    exchange.advance(10_000)
+    for place in ({"group": "Other"}, {"queue_id": 1}):
+        reply = commit(client, 1, **place)
+        assert reply.code == 1
+        assert "is not kept: " in (reply.remark or "")
+        assert query(client, zero=False, **place)[0] == 22
+    assert commit(client, 0).code == 0, "of a place that is kept"
+    for group, kept in {"CG": (0, "1"), "Other": None}.items():
+        for _ in range(3):
+            more = {"commitOffset": "1", "sysFlag": "5"}
+            assert client.pull("T", group=group, fields=more).code == 0
+        assert kept is None or query(client, group=group) == kept
+    assert query(client, group="Other", zero=False)[0] == 22
+    fields_of_pop = {
+        "consumerGroup": "Popper", "topic": "T", "queueId": "-1", "maxMsgNums": "8",
+        "invisibleTime": "10000", "pollTime": "0", "bornTime": "0", "initMode": "0",
+    }  # fmt: skip
+    popped = client.ask(Request.POP_MESSAGE, fields_of_pop)
+    assert popped.code == 1
+    assert "the progress of Popper is not kept: " in (popped.remark or "")
 
 
 @pytest.mark.parametrize("topic", ["RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"])
