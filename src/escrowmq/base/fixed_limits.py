@@ -237,6 +237,15 @@ OFFSETS_MAX: Final = 1_000_000
 OFFSETS_OF_ACCOUNT_MAX: Final = OFFSETS_MAX // 4
 """Offsets of the groups that one account has created by using them."""
 
+TIMER_PENDING_MAX: Final = 20_000_000
+"""Messages with a delivery time that wait for it."""
+
+TIMER_PENDING_OF_TOPIC_MAX: Final = TIMER_PENDING_MAX // 2
+"""Those of one topic."""
+
+TIMER_PENDING_RESERVED: Final = TIMER_PENDING_MAX // 8
+"""Of TIMER_PENDING_MAX, those for topics with few."""
+
 POPPED_TOPICS_MAX: Final = 100_000
 """Topics recently popped by groups, as shown to operators."""
 

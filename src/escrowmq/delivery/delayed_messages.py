@@ -7,6 +7,7 @@ topic. Both keep their destination in REAL_TOPIC and REAL_QID (RocketMQ's HookUt
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -39,12 +40,20 @@ _DELAYED_TYPES: Final = frozenset({0, SysFlag.COMMIT})
 class DelayRules:
     """The settings for delays. Some may change while the broker runs."""
 
-    def __init__(self, store: StoreSettings, broker: BrokerSettings) -> None:
+    def __init__(
+        self,
+        store: StoreSettings,
+        broker: BrokerSettings,
+        why_full: Callable[[str, int], str] = lambda *_: "",
+    ) -> None:
         self.spans_ms: Final = parse_delay_levels(store.delay_levels)
         """The delay of each level in ms."""
         self.level_max: Final = max(self.spans_ms, default=0)
         self.has_timer: Final = broker.has_timer
         self.precision_ms: Final = broker.timer_precision_ms
+        self.why_full: Final = why_full
+        """Returns why no further message of a topic may wait for a delivery time; an empty text if
+        it may."""
         self._broker = broker
 
     @property
@@ -61,7 +70,7 @@ def delay_message(
 
     Half messages stay unchanged, because the transaction engine handles their delay. (RocketMQ's
     hook treats them like other messages, and loses them.) With `is_accepted`, a delivery time is
-    accepted however far away it is: it was checked with the half.
+    accepted however far away it is, and however many wait: it was checked with the half.
     """
     if (
         message.topic in _NEVER_DELAYED
@@ -108,6 +117,8 @@ def _delay_by_time(
             if Property.TIMER_DEL_UNIQKEY in message.properties
             else message
         )
+    if not is_accepted and (why := rules.why_full(message.topic, now_ms)):
+        return Refusal(Response.SYSTEM_ERROR, f"timer message is under flow control: {why}")
     # The slot ends before the delivery time, even if that is on the border of two slots.
     slot_ms = (wish_ms - 1) // rules.precision_ms * rules.precision_ms
     properties = {**message.properties, Property.TIMER_OUT_MS: str(slot_ms)}

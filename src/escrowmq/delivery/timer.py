@@ -16,7 +16,7 @@ import heapq
 from typing import Final
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.fixed_limits import LONG_MAX, TIMER_PRECISION_MAX_MS
+from escrowmq.base.fixed_limits import LONG_MAX, TIMER_PENDING_MAX, TIMER_PRECISION_MAX_MS
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.codec.properties import parse_number
 from escrowmq.delivery import timer_snapshot
@@ -52,8 +52,9 @@ from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
 from escrowmq.store.store import Arrival, Store
 
-PENDING_MAX: Final = 20_000_000
-"""The most records in memory. More are read when others have been delivered."""
+PENDING_MAX: Final = TIMER_PENDING_MAX + 2_000_000
+"""The most records in memory. More are read when others have been delivered; only committed
+transactions, which nobody may refuse, can be so many."""
 
 RECALLS_MAX: Final = 1_000_000
 
@@ -164,7 +165,8 @@ class TimerQueue:
         return oldest if block is None else min(block << _BLOCK_BITS, oldest)
 
     @property
-    def _is_rebuilt(self) -> bool:
+    def is_rebuilt(self) -> bool:
+        """Whether the records of before the start are read."""
         is_read = not self._listed and self._taken >= self._before.taken
         return is_read or not self._has_more
 
@@ -219,7 +221,7 @@ class TimerQueue:
             self._read_new_records(now_ms)
         while (unread := self._unread.take_due(now_ms)) is not None:
             self._retry_unread(unread, now_ms)
-        if not self._is_rebuilt:
+        if not self.is_rebuilt:
             return 0  # the first due record is not known yet
         if not self._is_settled:
             self._remove_rocketmq_timer(now_ms)

@@ -29,6 +29,11 @@ class WaitingCounts:
         """Return the number of waiting messages by topic."""
         return {topic: count.count for topic, count in self._counts.items()}
 
+    def waiting_of(self, topic: str) -> int:
+        """Return the number of waiting messages of a topic."""
+        count = self._counts.get(topic)
+        return 0 if count is None else count.count
+
     def has(self, topic: str) -> bool:
         """Whether messages of a topic are waiting."""
         return topic in self._counts

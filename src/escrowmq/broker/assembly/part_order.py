@@ -100,8 +100,8 @@ class Assembly:
         membership: GroupMembership | None,
     ) -> None:
         b = broker
-        putter = MessageStorer(b.settings, b.store_settings, b.store, b.stats)
-        rules = HalfRules(b.settings, b.store_settings, b.topics, b.clients, b.peers.is_reachable)
+        putter = MessageStorer(b.settings, b.store_settings, b.store, b.stats, b.delay_rules)
+        rules = HalfRules(b.settings, b.delay_rules, b.topics, b.clients, b.peers.is_reachable)
         denials = DenialLog()
         self.registration = make_registration(b, ha_address=ha_address, signs_as=signs_as)
         self.transactions = make_transactions(b, rules, membership)

@@ -20,6 +20,7 @@ from escrowmq.broker.sends.shedding import LoadShedding
 from escrowmq.delivery.auto_created import AutoCreateQuota, RequestAccount
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.delay_queues import DelayQueues
+from escrowmq.delivery.delayed_messages import DelayRules
 from escrowmq.delivery.due_messages import DueMessages
 from escrowmq.delivery.group_readers import GroupReaders
 from escrowmq.delivery.groups import GroupTable
@@ -29,6 +30,7 @@ from escrowmq.delivery.recent_pop_clients import RecentPopClients
 from escrowmq.delivery.requesters import WaitingRequests
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.timer import TimerQueue
+from escrowmq.delivery.timer_shares import TimerShares
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
 
@@ -76,6 +78,9 @@ class BrokerState:
         due = DueMessages(store, self.topics)
         self.delays = DelayQueues(store, store_settings, due.put)
         self.timer = TimerQueue(store, settings, due.put)
+        self.delay_rules = DelayRules(
+            store_settings, settings, TimerShares(self.timer, store).why_full
+        )
         self.polls_counts: Counter[str] = Counter()
         """The number of waiting long polls of each account."""
         self.stats = Stats()

@@ -19,7 +19,6 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.base.own_properties import ORDER_KEY
-from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.rules import Rule
 from escrowmq.broker.sends.forbidden_to_senders import group_fault
 from escrowmq.broker.sends.send_rules import forbidden_remark
@@ -154,7 +153,7 @@ class HalfRules:
     def __init__(
         self,
         settings: BrokerSettings,
-        store_settings: StoreSettings,
+        delays: DelayRules,
         topics: TopicTable,
         clients: Clients,
         is_there: Callable[[int], bool],
@@ -163,7 +162,7 @@ class HalfRules:
         self._topics = topics
         self._clients = clients
         self._is_there = is_there
-        self._rules = DelayRules(store_settings, settings)
+        self._rules = delays
 
     def facts_of(self, message: Message, halves: Halves, now_ms: int) -> HalfFacts:
         """Return the input of HALF_RULES for a message that should be stored as a half."""

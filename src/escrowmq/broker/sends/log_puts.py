@@ -43,13 +43,18 @@ class MessageStorer:
     delivery."""
 
     def __init__(
-        self, settings: BrokerSettings, store_settings: StoreSettings, store: Store, stats: Stats
+        self,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        store: Store,
+        stats: Stats,
+        delays: DelayRules,
     ) -> None:
         self._settings = settings
         self._body_size_max = store_settings.body_size_max
         self._store = store
         self._stats = stats
-        self._rules = DelayRules(store_settings, settings)
+        self._delays = delays
 
     def store_sent(self, message: Message, now_ms: int) -> PutResult | Refusal:
         """Store a sender's message if its body is within the limit."""
@@ -67,7 +72,7 @@ class MessageStorer:
         return put if put.log_offset >= 0 else self.put_refusal(put)
 
     def _store_delayed(self, message: Message, now_ms: int) -> PutResult | Refusal:
-        delayed = delay_message(message, now_ms, self._rules)
+        delayed = delay_message(message, now_ms, self._delays)
         if not isinstance(delayed, Message):
             return delayed
         put = self._store.put(delayed, now_ms)

@@ -10,6 +10,7 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.sends.half_rules import HalfRules
 from escrowmq.codec.hashes import java_hash
 from escrowmq.delivery.clients import Channel, Clients
+from escrowmq.delivery.delayed_messages import DelayRules
 from escrowmq.delivery.topics import TopicConfig, TopicTable
 
 
@@ -18,7 +19,9 @@ def make_rules() -> HalfRules:
     settings = BrokerSettings()
     topics = TopicTable(settings)
     topics.put(TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=3), 1_000)
-    return HalfRules(settings, StoreSettings(), topics, Clients(), is_there=lambda _: True)
+    return HalfRules(
+        settings, DelayRules(StoreSettings(), settings), topics, Clients(), is_there=lambda _: True
+    )
 
 
 def queue_of(rules: HalfRules, topic: str, **properties: str) -> int:
@@ -47,6 +50,10 @@ def test_only_producers_that_can_be_reached_are_asked() -> None:
     for peer in (1, 2):
         clients.add_producer("PG", Channel(peer, f"c{peer}", "JAVA", 0, "10.0.0.1:1", 1_000))
     rules = HalfRules(
-        settings, StoreSettings(), TopicTable(settings), clients, is_there=lambda peer: peer == 2
+        settings,
+        DelayRules(StoreSettings(), settings),
+        TopicTable(settings),
+        clients,
+        is_there=lambda peer: peer == 2,
     )
     assert [member.client_id for member in rules.producers_of("PG")] == ["c2"]
