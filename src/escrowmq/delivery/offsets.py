@@ -85,7 +85,7 @@ class OffsetTable:
         if self._topics_text[0] != len(self._offsets):
             self._topics_text = (
                 len(self._offsets),
-                indented_json(self._topics_by_group(), depth=1),
+                indented_json(self.topics_by_group(), depth=1),
             )
         return assemble_file(
             dataVersion=indented_json(self.version, depth=1),
@@ -99,7 +99,7 @@ class OffsetTable:
         return fastjson.encode(
             {
                 "dataVersion": self.version,
-                "groupTopicMap": self._topics_by_group(),
+                "groupTopicMap": self.topics_by_group(),
                 "offsetTable": {
                     key: _queues_to_encode(queues) for key, queues in self._offsets.items()
                 },
@@ -123,10 +123,10 @@ class OffsetTable:
             return ""
         return self.shares.why_not(group, now_ms)
 
-    def _topics_by_group(self) -> dict[str, list[str]]:
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """Return the topics in which each group has offsets."""
         found: dict[str, list[str]] = {}
-        for key in self._offsets:
-            topic, _, group = key.partition("@")
+        for topic, _, group in self._parsed_keys():
             found.setdefault(group, []).append(topic)
         return found
 
@@ -210,6 +210,14 @@ class OffsetTable:
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have offsets in a topic."""
         return [group for other, _, group in self._parsed_keys() if other == topic]
+
+    def groups_by_topic(self, topics: Container[str]) -> dict[str, set[str]]:
+        """Return the groups that have offsets in these topics, by topic."""
+        found: dict[str, set[str]] = {}
+        for topic, _, group in self._parsed_keys():
+            if topic in topics:
+                found.setdefault(topic, set()).add(group)
+        return found
 
     def _parsed_keys(self) -> Iterator[tuple[str, str, str]]:
         """Yield topic, separator and group of every key. Topics cannot contain the separator,

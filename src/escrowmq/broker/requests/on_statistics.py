@@ -152,9 +152,10 @@ class StatisticsHandlers:
         is_order = (request.command.ext or {}).get("isOrder", "false").lower() == "true"
         rows: list[bytes] = []
         behind = in_flight = 0
+        topics_by_group = self._offsets.topics_by_group()
         for group in self._groups.names():
             stats: list[bytes] = []
-            for topic in self._offsets.topics_of(group):
+            for topic in topics_by_group.get(group, ()):
                 config = self._topics.get(topic)
                 if config is None or (is_order and not config.order):
                     continue

@@ -180,11 +180,14 @@ class TopicHandlers:
     def _retry_topics(self, name: str) -> list[str]:
         """Return the existing retry topics of groups that popped a topic. One whose name has the
         older form is left out if another group uses it too."""
+        older_names = {
+            group: retry_topic(name, group, RETRY_V1) for group in self._offsets.groups_of(name)
+        }
+        users = self._offsets.groups_by_topic(set(older_names.values()))
         found = []
-        for group in self._offsets.groups_of(name):
+        for group, older in older_names.items():
             found.append(retry_topic(name, group, RETRY_V2))
-            older = retry_topic(name, group, RETRY_V1)
-            others = set(self._offsets.groups_of(older)) - {group}
+            others = users.get(older, set()) - {group}
             is_pulled = older.removeprefix(Topic.RETRY_PREFIX) in self._clients.consumers
             if not others and not is_pulled:
                 found.append(older)
