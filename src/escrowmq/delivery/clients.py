@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -101,6 +101,9 @@ class Clients:
         self._count_max = memberships_max
         self._of_account_max = of_account_max
         self._counts: Counter[str] = Counter()
+        self._by_client: dict[str, Counter[int]] = {}
+        """By client id: the connections with it, in the order in which they joined, each with the
+        number of its memberships with this id."""
 
     def check_limits(
         self,
@@ -170,6 +173,21 @@ class Clients:
         if not member.groups_count:
             del self._members[peer]
 
+    def _replace_channel(self, peer: int, old: Channel | None, new: Channel | None) -> None:
+        """Note that a membership of a connection has a new channel, or none any more."""
+        if old is not None and new is not None and old.client_id == new.client_id:
+            return
+        if new is not None:
+            self._by_client.setdefault(new.client_id, Counter())[peer] += 1
+        if old is not None:
+            peers = self._by_client[old.client_id]
+            peers[peer] -= 1
+            assert peers[peer] >= 0, (old.client_id, peer)
+            if not peers[peer]:
+                del peers[peer]
+            if not peers:
+                del self._by_client[old.client_id]
+
     # -- producers ---------------------------------------------------------------------------
 
     def add_producer(self, group: str, channel: Channel) -> bool:
@@ -179,6 +197,7 @@ class Clients:
         published = set() if known is None else known.published
         # Each group has topics of its own: the same heartbeat may name several groups.
         channels[channel.peer] = msgspec.structs.replace(channel, published=published)
+        self._replace_channel(channel.peer, known, channel)
         if known is None:
             self._count_group(channel).producers.add(group)
         return known is None
@@ -186,8 +205,10 @@ class Clients:
     def remove_producer(self, group: str, peer: int) -> None:
         """Remove a producer that has unregistered."""
         channels = self.producers.get(group)
-        if channels is None or channels.pop(peer, None) is None:
+        channel = None if channels is None else channels.pop(peer, None)
+        if channels is None or channel is None:
             return
+        self._replace_channel(peer, channel, None)
         if not channels:
             del self.producers[group]
         self._members[peer].producers.discard(group)
@@ -203,8 +224,10 @@ class Clients:
         group = self.consumers.get(name)
         if group is None:
             group = self.consumers[name] = ConsumerGroup(name)
-        is_changed = channel.peer not in group.channels
+        known = group.channels.get(channel.peer)
+        is_changed = known is None
         group.channels[channel.peer] = channel
+        self._replace_channel(channel.peer, known, channel)
         if is_changed:
             self._count_group(channel).consumers[name] = 0
         if subscriptions:
@@ -217,8 +240,10 @@ class Clients:
     def remove_consumer(self, name: str, peer: int) -> ConsumerGroup | None:
         """Remove a consumer that has unregistered. Return its group; None if it was no member."""
         group = self.consumers.get(name)
-        if group is None or group.channels.pop(peer, None) is None:
+        channel = None if group is None else group.channels.pop(peer, None)
+        if group is None or channel is None:
             return None
+        self._replace_channel(peer, channel, None)
         if not group.channels:
             del self.consumers[name]
         member = self._members[peer]
@@ -234,16 +259,10 @@ class Clients:
             return None
         return next((c for c in group.channels.values() if c.client_id == client_id), None)
 
-    def find_clients(self, client_id: str) -> Iterator[Channel]:
-        """Yield the connections with this client id."""
-        for channels in self.producers.values():
-            for channel in channels.values():
-                if channel.client_id == client_id:
-                    yield channel
-        for group in self.consumers.values():
-            for channel in group.channels.values():
-                if channel.client_id == client_id:
-                    yield channel
+    def find_connections(self, client_id: str) -> list[int]:
+        """Return the connections with this client id, the newest first: a client that has lost its
+        connection may have a new one before the broker notices."""
+        return list(reversed(self._by_client.get(client_id, {})))
 
     def client_id(self, peer: int) -> str | None:
         """Return the client id in a connection's heartbeats; None if it sent none."""

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from escrowmq.base.fixed_limits import (
     CONNECTION_GROUPS_MAX,
@@ -117,11 +119,46 @@ def test_client_is_found_by_its_id_wherever_it_showed_itself() -> None:
     clients.add_producer("PG", channel(1))
     clients.add_consumer("CG", channel(2), [])
     for number in (1, 2):
-        (found,) = clients.find_clients(f"c{number}")
-        assert found.peer == number
-    assert list(clients.find_clients("c3")) == []
+        assert clients.find_connections(f"c{number}") == [number]
+    assert clients.find_connections("c3") == []
     assert clients.find_consumer("CG", "c1") is None
     assert clients.find_consumer("none", "c2") is None
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["producer", "consumer", "leave", "lose"]),
+            st.integers(1, 3),
+            st.sampled_from("GH"),
+            st.integers(1, 2),
+        ),
+        max_size=30,
+    )
+)
+def test_connections_are_found_by_the_ids_that_they_have_now(
+    steps: list[tuple[str, int, str, int]],
+) -> None:
+    clients = Clients()
+    for what, peer, group, number in steps:
+        shown = msgspec.structs.replace(channel(peer), client_id=f"c{number}")
+        if what == "producer":
+            clients.add_producer(group, shown)
+        elif what == "consumer":
+            clients.add_consumer(group, shown, [])
+        elif what == "leave":
+            clients.remove_producer(group, peer)
+            clients.remove_consumer(group, peer)
+        else:
+            clients.remove_connection(peer)
+    held = [*clients.producers.values(), *(g.channels for g in clients.consumers.values())]
+    for client_id in ("c1", "c2"):
+        expected = {
+            peer for each in held for peer, one in each.items() if one.client_id == client_id
+        }
+        found = clients.find_connections(client_id)
+        assert len(found) == len(expected)
+        assert set(found) == expected
 
 
 def test_lost_connection_leaves_all_its_groups() -> None:

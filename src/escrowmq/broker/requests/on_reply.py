@@ -19,7 +19,7 @@ from escrowmq.codec.headers import SendHeader, SendHeaderV2
 from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.codec.properties import parse_properties
 from escrowmq.delivery.auto_created import RequestAccount
-from escrowmq.delivery.clients import Channel, Clients
+from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.requesters import WaitingRequests
 from escrowmq.delivery.topics import TopicTable
 
@@ -61,8 +61,8 @@ class ReplyHandlers:
         if not asker:
             remark = "reply message properties[REPLY_TO_CLIENT] is null"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        channel = self._requester_channel(asker, properties, request.now_ms)
-        if channel is None:
+        requester = self._find_requester(asker, properties, request.now_ms)
+        if requester is None:
             remark = f"push reply message fail, channel of <{asker}> not found."
             return Refusal(Response.SYSTEM_ERROR, remark)
         properties[Property.PUSH_REPLY_TIME] = str(request.now_ms)
@@ -77,7 +77,7 @@ class ReplyHandlers:
             self._answers.send(request, Refusal(Response.SYSTEM_ERROR, remark))
 
         self._peers.send_request(
-            channel.peer,
+            requester,
             Request.PUSH_REPLY_MESSAGE_TO_CLIENT,
             ext=_push_fields(request, properties, format_host(self._identity.packed)),
             body=request.body,
@@ -86,19 +86,19 @@ class ReplyHandlers:
         )
         return HELD
 
-    def _requester_channel(
+    def _find_requester(
         self, client_id: str, properties: dict[str, str], now_ms: int
-    ) -> Channel | None:
+    ) -> int | None:
         """Return the connection of the client that sent the request; None if it is unknown. With
         accounts, the connection must belong to the account that sent the request, because any
         client may use another's client id. If the request went to another broker, the connection is
         returned only if all with this client id belong to one account."""
-        found = self._clients.find_clients(client_id)
+        found = self._clients.find_connections(client_id)
         if not self._present.has_owners:
-            return next(found, None)
-        of_account: dict[str, Channel] = {}
-        for channel in found:
-            of_account.setdefault(self._peers.by_id[channel.peer].account, channel)
+            return found[0] if found else None
+        of_account: dict[str, int] = {}
+        for peer in found:
+            of_account.setdefault(self._peers.by_id[peer].account, peer)
         requester = self._requesters.find(properties, now_ms)
         if requester is not None:
             return of_account.get(requester.account)

@@ -48,6 +48,18 @@ def test_reply_is_pushed_to_the_client_that_asked_and_kept(exchange: Exchange, c
     assert consumer.bodies("DefaultCluster_REPLY_TOPIC") == [b"answer"]
 
 
+def test_reply_goes_to_the_newest_connection_of_a_client(exchange: Exchange) -> None:
+    """The older one may be lost, which the broker notices only after two minutes."""
+    connections = [exchange.connect("asker") for _ in range(2)]
+    for connection in connections:
+        connection.heartbeat(producer="PG")
+    pending = reply_to(exchange.connect(), "asker")
+    (push,) = connections[1].take()
+    connections[1].answer(push)
+    assert pending.now.code == 0
+    assert connections[0].take() == []
+
+
 def test_reply_that_cannot_be_pushed_is_refused(exchange: Exchange) -> None:
     consumer = exchange.connect()
     reply = reply_to(consumer, None).now
