@@ -2,10 +2,15 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import pytest
 
 import escrowmq
 import escrowmq.aio
+from escrowmq.client.portal import Portal
+from escrowmq.testing import Broker
 from tests.interop.servers import Server
 
 FAST: dict[str, Any] = {"commit_interval_ms": 200, "rebalance_interval_ms": 1_000}
@@ -68,3 +73,25 @@ def test_a_batch_whose_handling_failed_comes_again(server: Server, topic: str, g
         asyncio.run(fail())
     assert failed
     assert sorted(asyncio.run(asyncio.wait_for(rest(), 60))) == wanted
+
+
+@pytest.mark.parametrize("loop", [iter, lambda consumer: consumer.batches()])
+def test_a_loop_ends_if_another_thread_closes_the_consumer_as_messages_come(
+    escrowmq_broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    loop: Callable[[escrowmq.Consumer], Iterator[Any]],
+) -> None:
+    """It raised ValueError: the messages were already put back."""
+    escrowmq_broker.send("T", b"1")
+    with escrowmq.Consumer(group="g", topic="T") as consumer:
+        call = Portal.call
+
+        def call_then_close(self: Portal, work: Any, *given: Any, **more: Any) -> Any:
+            found = call(self, work, *given, **more)
+            if found is True:
+                monkeypatch.undo()
+                consumer.close()
+            return found
+
+        monkeypatch.setattr(Portal, "call", call_then_close)
+        assert list(loop(consumer)) == []

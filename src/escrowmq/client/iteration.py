@@ -107,8 +107,10 @@ class IterationSlots:
                 await self._state.settle_batch(slot.handed, level)
 
     def _put_back(self, slot: IterationSlot) -> None:
-        while slot.arrived:
-            self._state.put_back(slot.arrived.pop())
+        # The thread of a blocking loop may take them in this moment: they then come twice.
+        arrived, slot.arrived = slot.arrived, []
+        while arrived:
+            self._state.put_back(arrived.pop())
 
 
 def check_batch_options(count_max: int, within_s: float) -> None:

@@ -85,7 +85,10 @@ class Batches:
             self._portal.call(asyncio.sleep(0))
         elif not self._fetch_next():
             raise StopIteration
-        return [each for each in self._slot.deliver_arrived() if isinstance(each, Delivery)]
+        found = [each for each in self._slot.deliver_arrived() if isinstance(each, Delivery)]
+        if not found:  # another thread has closed the consumer, which put them back
+            raise StopIteration
+        return found
 
     def _fetch_next(self) -> bool:
         try:
