@@ -6,7 +6,6 @@ import asyncio
 import doctest
 import importlib
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -69,33 +68,6 @@ def test_brokers_of_one_process_know_nothing_of_each_other(broker: Broker) -> No
         producer.send("paid", b"order 1")
         assert other.delivered("paid") == [b"order 1"]
         assert broker.delivered("paid") == []
-
-
-def test_the_text_tells_all_that_there_is(broker: Broker) -> None:
-    with escrowmq.Producer(
-        broker.nameserver, group="orders", check=knows_nothing, topics=["paid"]
-    ) as producer:
-        producer.send("paid", b"order 1", keys=["o-1"])
-        leave_open(producer, b"order 2")
-        told = broker.describe()
-    assert "delivered to 'paid': b'order 1' (keys o-1)" in told
-    assert "b'order 2' to 'paid', of group 'orders', asked 0 times; its check is due in 6 s" in told
-    assert "connected: a producer of 'orders'" in told
-
-
-def test_the_text_tells_what_comes_later_and_when(broker: Broker) -> None:
-    def fail(message: escrowmq.Delivery) -> None:
-        raise ValueError("no")
-
-    broker.send("paid", b"reminder", delay=60)
-    broker.send("paid", b"poison")
-    with escrowmq.Consumer(broker.nameserver, group="mailer", topic="paid", handler=fail):
-        broker.wait_consumed("mailer")
-        told = broker.describe()
-    assert re.search("b'reminder' to 'paid', in (59|60) s", told)  # timers go by whole seconds
-    assert "b'poison' to group 'mailer', again, in 10 s" in told
-    broker.advance(minutes=2)
-    assert "comes later" not in broker.describe()
 
 
 # -- transactions --------------------------------------------------------------------------------
