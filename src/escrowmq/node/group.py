@@ -245,7 +245,12 @@ class GroupNode:
     def _perform_and_reset_timer(self) -> None:
         """Carry out orders, and set the member's timer again. The broker calls this after it has
         changed the member."""
-        self.perform_orders()
+        try:
+            self.perform_orders()
+        except OSError:  # the broker would survive it, with a state that the next start forgets
+            _log.critical("this member stops: its state cannot be stored", exc_info=True)
+            self._on_failure()
+            raise
         self._acted.set()
 
     async def _carry_out_orders(self) -> None:

@@ -21,7 +21,7 @@ from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.errors import StoreLocked
 from escrowmq.group.copying import CutRequired
 from escrowmq.group.membership import GroupMembership
-from escrowmq.group.state import PATH, decode_state
+from escrowmq.group.state import PATH, MemberState, decode_state
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.tls import PortOptions
 from escrowmq.node.broker import BrokerNode
@@ -233,6 +233,32 @@ def test_a_cut_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mon
             await until(lambda: len(cuts) == 2)
             await until(lambda: node._group_copy is not None)
             assert cuts == [0, 0]
+
+    asyncio.run(main())
+
+
+def test_a_member_whose_state_cannot_be_stored_on_behalf_of_its_broker_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would copy on in an epoch that it forgets at its next start."""
+    ended: list[bool] = []
+
+    def fail(folder: GroupFolder, state: MemberState) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async def main() -> None:
+        async with member(tmp_path, ended=ended) as node:
+            await until(lambda: node.group_master is not None)
+            await replaced(node)
+            copy, history = node._group_copy, ((1, 0), (2, 0))
+            assert copy is not None
+            with monkeypatch.context() as broken:
+                broken.setattr(GroupFolder, "write_state", fail)
+                with pytest.raises(OSError, match="error"):
+                    copy.adopt_epoch(2, history)
+            copy.adopt_epoch(2, history)  # at the next connection: there is nothing new
+            stored = decode_state((tmp_path / PATH).read_bytes())
+            assert ended or stored.history == history
 
     asyncio.run(main())
 
