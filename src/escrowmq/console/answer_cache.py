@@ -54,6 +54,6 @@ class AnswerCache:
             return await ask()
 
     def clear(self) -> None:
-        """Drop the cached answers, because something in the cluster was changed."""
-        under_way = {key: one for key, one in self._answers.items() if not one[1].done()}
-        self._answers = OrderedDict(under_way)
+        """Drop the cached answers, because something in the cluster was changed. Requests in
+        progress may have been answered before that; they serve only who waits for them now."""
+        self._answers.clear()

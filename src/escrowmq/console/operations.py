@@ -112,12 +112,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         wanted = self.parse_parameters(given)
         try:
             with caller.account_client.in_use():
-                found = await self.handler(caller, wanted)
+                return await self.handler(caller, wanted)
         except EscrowMQError as error:
             raise to_problem(error) from error
-        if self.makes_changes and not getattr(wanted, "dry_run", False):
-            caller.account_client.memo.clear()
-        return found
+        finally:  # what failed may have been done, or a part of it
+            if self.makes_changes and not getattr(wanted, "dry_run", False):
+                caller.account_client.memo.clear()
 
     def parse_parameters(self, given: Mapping[str, object]) -> msgspec.Struct:
         """Convert texts to the call's parameters. Empty texts of forms count as not given."""

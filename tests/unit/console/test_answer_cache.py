@@ -82,3 +82,22 @@ def test_what_was_known_before_a_change_is_forgotten() -> None:
         assert await memo.get_or_request("k", cluster.ask) == 2
 
     asyncio.run(main())
+
+
+def test_a_request_that_began_before_a_change_does_not_answer_who_looks_after_it() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        memo = AnswerCache(lambda: cluster.now_s)
+        cluster.gate.clear()
+        before = asyncio.ensure_future(memo.get_or_request("k", cluster.ask))
+        await asyncio.sleep(0)
+        memo.clear()
+        after = asyncio.ensure_future(memo.get_or_request("k", cluster.ask))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert cluster.asked == 2
+        cluster.gate.set()
+        await asyncio.gather(before, after)
+        assert await memo.get_or_request("k", cluster.ask) == after.result()
+
+    asyncio.run(main())
