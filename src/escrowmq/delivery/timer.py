@@ -30,6 +30,7 @@ from escrowmq.delivery.delay_progress import (
     PutMessage,
 )
 from escrowmq.delivery.delayed_messages import restore_message
+from escrowmq.delivery.pending_blocks import PendingBlocks
 from escrowmq.delivery.timer_counts import WaitingCounts
 from escrowmq.delivery.timer_distributions import DelayDistributions, DueTimes
 from escrowmq.delivery.timer_file import (
@@ -58,7 +59,6 @@ transactions, which nobody may refuse, can be so many."""
 
 RECALLS_MAX: Final = 1_000_000
 
-_BLOCK_BITS: Final = 6
 _TAKE_MAX: Final = 512
 _ENTRIES_READ: Final = 64
 
@@ -83,8 +83,7 @@ class TimerQueue:
         self._listed = ListedOffsets()
         """The records before `taken` that a start has still to read."""
         self._snapshots = SnapshotSaver()
-        self._blocks: dict[int, int] = {}
-        """The number of pending records in each block of queue offsets, in order."""
+        self._blocks = PendingBlocks()
         self._recalls: set[tuple[str, str]] = set()
         """The recalls that are pending: key and slot of the recalled message. The key alone does
         not suffice, because a recall may name another message's key."""
@@ -160,9 +159,8 @@ class TimerQueue:
     @property
     def _oldest(self) -> int:
         """A queue offset before which no record is pending."""
-        block = next(iter(self._blocks), None)
         oldest = self._listed.first if self._listed else self._taken
-        return oldest if block is None else min(block << _BLOCK_BITS, oldest)
+        return self._blocks.oldest_before(oldest)
 
     @property
     def is_rebuilt(self) -> bool:
@@ -243,7 +241,7 @@ class TimerQueue:
             key = heapq.heappop(heap)
             self._border = max(self._border, key + 1)
             self.due_times.drop(key >> OFFSET_BITS)
-            self._uncount_in_block(queue_offset)
+            self._blocks.remove(queue_offset)
             passed += 1
         is_all = not self._has_more and not self._unread.count
         if is_all and not (heap and heap[0] >> OFFSET_BITS <= now_ms):
@@ -283,7 +281,7 @@ class TimerQueue:
                 source = self.deliverer.read_record(log_offset, size)
             except (OSError, StorageError) as error:
                 self._unread.schedule_retry(number, UNKNOWN_KEY, now_ms, error)
-                self._count_in_block(number)
+                self._blocks.add(number)
             else:
                 if source is not None:
                     self._try_to_schedule(source, number, now_ms)
@@ -302,7 +300,7 @@ class TimerQueue:
             return
         if source is not None:
             self._try_to_schedule(source, queue_offset, now_ms)
-        self._uncount_in_block(queue_offset)  # after the push, so that the order is kept
+        self._blocks.remove(queue_offset)  # after the push, so that the order is kept
         self._unread.forget_read(queue_offset)
 
     def _try_to_schedule(self, source: StoredMessage, queue_offset: int, now_ms: int) -> None:
@@ -335,7 +333,7 @@ class TimerQueue:
             self.note_recall(recall, source.properties[Property.TIMER_OUT_MS])
         heapq.heappush(self._heap, key)
         self.due_times.add(key >> OFFSET_BITS)
-        self._count_in_block(queue_offset)
+        self._blocks.add(queue_offset)
 
     # -- delivering ------------------------------------------------------------------------------
 
@@ -382,18 +380,6 @@ class TimerQueue:
             self._recalls.discard((recall, slot))
             return True
         return bool(self._recalls) and (recall_key(source), slot) in self._recalls
-
-    def _count_in_block(self, queue_offset: int) -> None:
-        block = queue_offset >> _BLOCK_BITS
-        self._blocks[block] = self._blocks.get(block, 0) + 1
-
-    def _uncount_in_block(self, queue_offset: int) -> None:
-        block = queue_offset >> _BLOCK_BITS
-        left = self._blocks[block] - 1
-        if left:
-            self._blocks[block] = left
-        else:
-            del self._blocks[block]
 
     # -- progress --------------------------------------------------------------------------------
 
