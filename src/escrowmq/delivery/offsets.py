@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from escrowmq.base import fixed_limits
+from escrowmq.base.message import Topic
 from escrowmq.codec import fastjson
 from escrowmq.delivery.auto_created import AutoCreateQuota
 from escrowmq.delivery.data_version import DataVersion
@@ -118,8 +119,10 @@ class OffsetTable:
 
     def why_not_kept(self, group: str, topic: str, queue_id: int, now_ms: int) -> str:
         """Return why an offset that a client commits is not kept, because there are too many; an
-        empty text if it is kept."""
+        empty text if it is kept. Those in a group's own retry topic always are: they are few."""
         if not self.shares.is_crowded or self.get(group, topic, queue_id) >= 0:
+            return ""
+        if topic == Topic.RETRY_PREFIX + group:
             return ""
         return self.shares.why_not(group, now_ms)
 

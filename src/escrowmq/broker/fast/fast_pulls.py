@@ -101,18 +101,18 @@ class FastPulls:
         except Exception:  # noqa: BLE001 - nothing has happened yet, and the general path can tell
             _log.exception("a pull of %s takes the general path", peer.address)
             return False
-        if found is None or self._offsets.has_reset(group, topic, queue_id):
+        offsets = self._offsets
+        if found is None or offsets.has_reset(group, topic, queue_id):
             return False
+        if offsets.shares.is_crowded and offsets.get(group, topic, queue_id) < 0:
+            return False  # it may be refused
         if not self._judge.is_still_valid(plan.remembered, plan.header, queue_id):
             known.attach_plan(None)  # the judgement is no longer valid
             return False
         frame, count, size, following = found
-        self._offsets.note_pulled(group, topic, queue_id, following)
+        offsets.note_pulled(group, topic, queue_id, following)
         self._stats.count_gets(group, topic, count, size)
-        offsets = self._offsets
-        if plan.commits and not (
-            offsets.shares.is_crowded and offsets.why_not_kept(group, topic, queue_id, now_ms)
-        ):
+        if plan.commits:
             offsets.commit(group, topic, queue_id, numbers[commit_at], now_ms)
         self._latency.immediate_counts[plan.code, Response.SUCCESS, 0] += 1
         self.served_count += 1

@@ -29,7 +29,7 @@ from escrowmq.broker.reads.pull_decisions import PullDecision, PullJudge
 from escrowmq.broker.reads.pull_rules import PullFlag
 from escrowmq.codec.headers import PullHeader
 from escrowmq.codec.pulled_reply import pull_fields
-from escrowmq.delivery.clients import Clients
+from escrowmq.delivery.clients import BROADCASTING, Clients
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.held_pulls import LongPoll, LongPolls, poll_timeout_ms, poll_weight
 from escrowmq.delivery.offsets import OffsetTable
@@ -88,6 +88,7 @@ class PullHandlers(Part):
         self._offsets = offsets
         self._stats = stats
         self._answers = answers
+        self._clients = clients
         self.judge = PullJudge(settings, topics, groups, clients)
         self._crowds: dict[tuple[str, int], _CrowdedQueue] = {}
         """Queues for which more pulls wait than may be answered in one turn."""
@@ -102,16 +103,26 @@ class PullHandlers(Part):
         if isinstance(judged, Refusal):
             return judged
         place = header.consumer_group, header.topic, header.queue_id
+        is_kept = not (offsets.shares.is_crowded and offsets.why_not_kept(*place, request.now_ms))
+        if not is_kept and (refusal := self._progress_refusal(header.consumer_group)):
+            return refusal
         # Checked before the answer reports a reset: offsets from before a reset must not count.
         commits = judged.commits and not offsets.has_reset(*place)
         reply = self._answer_or_hold(
             request, judged, request.now_ms, may_hold=bool(header.sys_flag & PullFlag.SUSPEND)
         )
-        if commits and not (
-            offsets.shares.is_crowded and offsets.why_not_kept(*place, request.now_ms)
-        ):
+        if commits and is_kept:
             offsets.commit(*place, header.commit_offset, request.now_ms)
         return reply
+
+    def _progress_refusal(self, group: str) -> Refusal | None:
+        """Return why a group whose offsets are not kept may not pull: its consumers would start at
+        the newest message again and again. Those that keep their own offsets may."""
+        online = self._clients.consumers.get(group)
+        if online is None or online.message_model == BROADCASTING:
+            return None
+        remark = f"the progress of {group} is not kept, because there are too many offsets"
+        return Refusal(Response.SYSTEM_ERROR, remark)
 
     # -- what --------------------------------------------------------------------------------
 

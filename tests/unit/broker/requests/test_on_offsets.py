@@ -127,6 +127,13 @@ def test_offsets_beyond_the_limit_are_not_kept(
             assert client.pull("T", group=group, fields=more).code == 0
         assert kept is None or query(client, group=group) == kept
     assert query(client, group="Other", zero=False)[0] == 22
+    client.heartbeat(consumer="Other", topics={"T": "*"})
+    refused = client.pull("T", group="Other")
+    assert refused.code == 1
+    assert "the progress of Other is not kept" in (refused.remark or "")
+    client.heartbeat(consumer="Casting", topics={"T": "*"}, model="BROADCASTING")
+    assert client.pull("T", group="Casting").code == 0, "it keeps its own offsets"
+    assert commit(client, 0, group="Other", topic="%RETRY%Other").code == 0
     fields_of_pop = {
         "consumerGroup": "Popper", "topic": "T", "queueId": "-1", "maxMsgNums": "8",
         "invisibleTime": "10000", "pollTime": "0", "bornTime": "0", "initMode": "0",
