@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aiosqlite
@@ -17,6 +19,7 @@ import pytest
 import escrowmq
 from escrowmq.errors import EscrowMQError, MarkerNotWritten, UsageError
 from escrowmq.integrations.dbapi import AsyncOutbox, Outbox
+from escrowmq.integrations.dbapi.outbox import Transaction
 from escrowmq.integrations.outbox import unsent_messages
 from escrowmq.testing import Broker
 from tests.interop import servers
@@ -378,3 +381,33 @@ def test_aiosqlite_is_looked_after_too(
 
     asyncio.run(go())
     wait_bodies(server, topic, [b"2"])
+
+
+def test_an_interrupt_at_the_end_of_a_block_leaves_the_connection_free(
+    escrowmq_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of a time limit of Celery's, for instance. Each later block was refused."""
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(tmp_path / "shop.db")
+
+    with escrowmq.Producer(group="shop", topics=["T"]) as producer:
+        outbox = Outbox(producer, connect)
+        outbox.create_tables()
+        connection = connect()
+        with monkeypatch.context() as patch:
+            patch.setattr(Transaction, "end_sends", interrupt)
+            try:
+                with outbox.transaction(connection):
+                    pass
+            except KeyboardInterrupt:
+                pass
+        gc.collect()
+        with outbox.transaction(connection) as tx:
+            tx.send("T", b"1")
+        connection.close()
+        producer.flush()
+    assert escrowmq_broker.delivered("T") == [b"1"]

@@ -443,7 +443,7 @@ class AsyncOutbox(AsyncOutboxBase):
             raise outbox_closed_error()
         unsent = UnsentMessages()
         block = _BLOCKS[name](connection, unsent)
-        blocks.enter_block(connection)
+        blocks.enter_block(connection, block)
         try:
             await block.begin()
         except BaseException:

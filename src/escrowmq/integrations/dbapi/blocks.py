@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 from typing import Any, Final
@@ -52,26 +53,27 @@ def owned_by_another_error() -> UsageError:
     )
 
 
-_occupied: Final[set[int]] = set()
-"""The ids of connections that have an open block, of any outbox. A second block inside would commit
-what belongs to the first."""
+_occupied: Final[weakref.WeakValueDictionary[int, object]] = weakref.WeakValueDictionary()
+"""The open blocks, of any outbox, by the ids of their connections. A second block inside would
+commit what belongs to the first. A block that an interrupt ended before it could say so leaves
+nothing here."""
 
 
-def enter_block(connection: object) -> None:
-    """Record that a block of an outbox begins. Raises UsageError if another one is open on the
-    connection."""
+def enter_block(connection: object, block: object) -> None:
+    """Record that a block of an outbox begins; `block` exists as long as it is open. Raises
+    UsageError if another one is open on the connection."""
     if id(connection) in _occupied:
         raise UsageError(
             "this connection already has an open block of an outbox, which commits its whole "
             "transaction; send inside that block, and use its savepoint() for work that may be "
             "rolled back alone. Two outboxes need two connections"
         )
-    _occupied.add(id(connection))
+    _occupied[id(connection)] = block
 
 
 def leave_block(connection: object) -> None:
     """Record that the block has ended."""
-    _occupied.discard(id(connection))
+    _occupied.pop(id(connection), None)
 
 
 def is_nested_psycopg(connection: Any) -> bool:  # noqa: ANN401

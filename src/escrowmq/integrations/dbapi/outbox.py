@@ -278,7 +278,7 @@ class Outbox(OutboxBase):
             raise outbox_closed_error()
         unsent = UnsentMessages()
         block = _block_on(connection, unsent)
-        blocks.enter_block(connection)
+        blocks.enter_block(connection, block)
         try:
             block.begin()
         except BaseException:
