@@ -28,6 +28,8 @@ from escrowmq.integrations.dbapi.addresses import make_connector
 from escrowmq.integrations.outbox import schema, tables, verdict
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run_steps
 from escrowmq.integrations.sqlalchemy import AsyncOutbox, Outbox
+from escrowmq.integrations.sqlalchemy.outbox import Transaction
+from escrowmq.testing import Broker
 from tests.compensation.services import PostgresServer
 from tests.interop.process import until
 from tests.interop.servers import Server, new_topic
@@ -415,3 +417,34 @@ def test_a_database_that_is_away_is_asked_again_as_often_as_it_takes(
         where[0] = place.address
         wait_bodies(server, topic, [b"after"])
     server.kill()
+
+
+@pytest.mark.parametrize("make", [Session, sa.Engine.connect])
+def test_an_interrupt_at_the_end_of_a_block_leaves_its_session_free(
+    escrowmq_broker: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[sa.Engine], Any],
+) -> None:
+    """One of a time limit of Celery's, for instance. Each later block was refused."""
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
+    with escrowmq.Producer(group="shop", topics=["T"]) as producer, make(engine) as work:
+        outbox = Outbox(producer, engine)
+        outbox.create_tables()
+        with monkeypatch.context() as patch:
+            patch.setattr(Transaction, "end_sends", interrupt)
+            try:
+                with outbox.transaction(work):
+                    pass
+            except KeyboardInterrupt:
+                pass
+        gc.collect()
+        with outbox.transaction(work) as tx:
+            tx.send("T", b"1")
+        producer.flush()
+    engine.dispose()
+    assert escrowmq_broker.delivered("T") == [b"1"]

@@ -27,7 +27,12 @@ from escrowmq.integrations.outbox.hand_over import HandOver
 from escrowmq.integrations.outbox.steps import Rows, SqlStep
 from escrowmq.integrations.outbox.tables import SqlFamily
 from escrowmq.integrations.outbox_base import AsyncOutboxBase, make_circuit, new_database_name
-from escrowmq.integrations.sqlalchemy.hooks import ConnectionHooks, enter_block, leave_block
+from escrowmq.integrations.sqlalchemy.hooks import (
+    ConnectionHooks,
+    OpenBlock,
+    enter_block,
+    leave_block,
+)
 
 
 class _GreenletMessages:
@@ -138,7 +143,8 @@ class AsyncOutbox(AsyncOutboxBase):
         has when the block begins."""
         work = _resolve_work(work)
         plain = _sync_object(work)
-        enter_block(plain, self._hooks)
+        block = OpenBlock(self._hooks)
+        enter_block(plain, block)
         tx = AsyncTransaction(self, work)
         try:
             if isinstance(work, AsyncConnection):

@@ -39,10 +39,18 @@ outbox."""
 _UNREPORTED_MAX: Final = 16
 """Limit of unreported commits per connection; beyond it, they are left to the brokers' checks."""
 
-_in_blocks: weakref.WeakKeyDictionary[Session | Connection, ConnectionHooks] = (
+_in_blocks: weakref.WeakKeyDictionary[Session | Connection, weakref.ref[OpenBlock]] = (
     weakref.WeakKeyDictionary()
 )
-"""Connections with an open block, and the outbox of the block."""
+"""Sessions and connections with an open block. A block that an interrupt ended before it could say
+so is gone."""
+
+
+class OpenBlock:
+    """An open block of an outbox; exists as long as the block is open."""
+
+    def __init__(self, hooks: ConnectionHooks) -> None:
+        self.hooks = hooks
 
 
 class _UnreportedCommit(NamedTuple):
@@ -377,20 +385,25 @@ def _connections_of(session: Session) -> Iterator[tuple[ConnectionHooks, Connect
 @event.listens_for(Session, "after_begin")
 def _after_begin(session: Session, _transaction: object, connection: Connection) -> None:
     # Before the first statement: a statement that commits by itself could not be undone.
-    hooks = _in_blocks.get(session)
-    if hooks is not None and connection.engine.pool is hooks.engine.pool:
+    block = _open_block_of(session)
+    if block is not None and connection.engine.pool is block.hooks.engine.pool:
         refuse_autocommit(connection)
 
 
-def enter_block(work: Session | Connection, hooks: ConnectionHooks) -> None:
+def _open_block_of(work: Session | Connection) -> OpenBlock | None:
+    found = _in_blocks.get(work)
+    return None if found is None else found()
+
+
+def enter_block(work: Session | Connection, block: OpenBlock) -> None:
     """Record that a block of an outbox begins. Raises UsageError if another one is open."""
-    if work in _in_blocks:
+    if _open_block_of(work) is not None:
         raise UsageError(
             "this session or connection already has an open block of the outbox, which "
             "commits its whole transaction; send inside that block, and use begin_nested() "
             "for work that may be rolled back alone"
         )
-    _in_blocks[work] = hooks
+    _in_blocks[work] = weakref.ref(block)
 
 
 def leave_block(work: Session | Connection) -> None:

@@ -17,7 +17,12 @@ from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
 from escrowmq.integrations.outbox.failures import block_ended_error
 from escrowmq.integrations.outbox.hand_over import HandOver
 from escrowmq.integrations.outbox_base import OutboxBase, make_circuit, new_database_name
-from escrowmq.integrations.sqlalchemy.hooks import ConnectionHooks, enter_block, leave_block
+from escrowmq.integrations.sqlalchemy.hooks import (
+    ConnectionHooks,
+    OpenBlock,
+    enter_block,
+    leave_block,
+)
 
 
 class Transaction:
@@ -88,7 +93,8 @@ class Outbox(OutboxBase):
         its end, and rolls back when it raises. A `scoped_session` means the session that it has
         when the block begins."""
         work = _resolve_work(work)
-        enter_block(work, self._hooks)
+        block = OpenBlock(self._hooks)
+        enter_block(work, block)
         tx = Transaction(self, work)
         try:
             if isinstance(work, Connection):
