@@ -193,7 +193,7 @@ class GroupNode:
         change of the role fails, the member must learn of another master."""
         for order in self.member.take_orders():
             if isinstance(order, KeepState):
-                self._folder.write_state(order.state)
+                self._store_state(order)
             elif isinstance(order, FollowMaster) and self._group_copy is not None:
                 self._group_copy.follow_record(order.record, order.why, self._now_ms())
             elif isinstance(order, ReadRecord):
@@ -204,6 +204,16 @@ class GroupNode:
                 self._todo.append(order)
         if self._todo:
             self._event.set()
+
+    def _store_state(self, order: KeepState) -> None:
+        try:
+            self._folder.write_state(order.state)
+        except OSError:
+            # Whoever asked for it may survive, and the member would act on a state that its next
+            # start does not know, without the orders behind this one.
+            _log.critical("this member stops: its state cannot be stored", exc_info=True)
+            self._on_failure()
+            raise
 
     @property
     def _group_copy(self) -> GroupCopy | None:
@@ -245,12 +255,7 @@ class GroupNode:
     def _perform_and_reset_timer(self) -> None:
         """Carry out orders, and set the member's timer again. The broker calls this after it has
         changed the member."""
-        try:
-            self.perform_orders()
-        except OSError:  # the broker would survive it, with a state that the next start forgets
-            _log.critical("this member stops: its state cannot be stored", exc_info=True)
-            self._on_failure()
-            raise
+        self.perform_orders()
         self._acted.set()
 
     async def _carry_out_orders(self) -> None:

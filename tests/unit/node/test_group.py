@@ -21,6 +21,7 @@ from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.errors import StoreLocked
 from escrowmq.group.copying import CutRequired
 from escrowmq.group.membership import GroupMembership
+from escrowmq.group.orders import FollowMaster
 from escrowmq.group.state import PATH, MemberState, decode_state
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.tls import PortOptions
@@ -259,6 +260,29 @@ def test_a_member_whose_state_cannot_be_stored_on_behalf_of_its_broker_ends(
             copy.adopt_epoch(2, history)  # at the next connection: there is nothing new
             stored = decode_state((tmp_path / PATH).read_bytes())
             assert ended or stored.history == history
+
+    asyncio.run(main())
+
+
+def test_a_member_whose_state_cannot_be_stored_ends_also_while_it_changes_its_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change would be tried again, without what was to follow the state."""
+    ended: list[bool] = []
+
+    def fail(folder: GroupFolder, state: MemberState) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async def main() -> None:
+        async with member(tmp_path, ended=ended) as node:
+            await until(lambda: node.group_master is not None)
+            await replaced(node)
+            with monkeypatch.context() as broken:
+                broken.setattr(GroupFolder, "write_state", fail)
+                node.member.adopt_history(2, ((1, 0), (2, 0)))
+                with pytest.raises(OSError, match="error"):
+                    await node._carry_out_order(FollowMaster(node.member.record, ""))
+            assert ended
 
     asyncio.run(main())
 
