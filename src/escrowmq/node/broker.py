@@ -212,7 +212,10 @@ class BrokerNode:
         if self._fast_socket is not None:
             await self._shell.listen(ListeningPort(self._fast_socket))
         if self._grpc_socket is not None:
-            tls = self_signed_tls(self._ports, data=self._disk.root, names=self._own_names())
+            # To make a certificate takes a while, in which the other ports serve.
+            tls = await asyncio.to_thread(
+                self_signed_tls, self._ports, data=self._disk.root, names=self._own_names()
+            )
             await self._shell.listen(ListeningPort(self._grpc_socket, (Wire.GRPC,), tls))
 
     def now_ms(self) -> int:
