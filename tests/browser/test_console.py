@@ -3,6 +3,7 @@ alone."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,11 @@ from tests.harness.parameters import quick
 from tests.interop import jars
 
 EXAMPLES = {
-    "/transactions/{transaction}": "/transactions/{transaction}",
+    "/transactions/{transaction:path}": "/transactions/{transaction}",
     "/topics/{topic}": "/topics/orders-paid",
     "/groups/{group}": "/groups/mailer",
     "/groups/{group}/dead-letters": "/groups/mailer/dead-letters",
-    "/messages/{id}": "/messages/broker-a:0@3?topic=orders-paid",
+    "/messages/{id:path}": "/messages/broker-a:0@3?topic=orders-paid",
     "/brokers/{broker}": "/brokers/broker-a",
 }
 PAGE_MAX = 60 * 1024
@@ -33,7 +34,7 @@ def test_every_page_is_whole_light_dark_and_on_a_phone(
 ) -> None:
     example = EXAMPLES.get(path, path).format(transaction=shop.transaction)
     inside.open(shop.address + example)
-    name = path.strip("/").replace("/", "-").replace("{", "").replace("}", "") or "overview"
+    name = re.sub(r"[{}]|:path", "", path).strip("/").replace("/", "-") or "overview"
     assert_whole_in_every_look(inside, pictures, name)
     assert inside.run("document.querySelector('main h1') !== null")
     assert inside.run("document.querySelector('.note.bad')") is None

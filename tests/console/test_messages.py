@@ -82,7 +82,7 @@ def test_what_is_not_found_is_said_and_where_it_was_looked_for(
     for path, status in (
         ("/messages?text=", 400), ("/messages?text=09:00", 400),
         ("/messages?text=x&topic=nowhere", 404), (f"/messages/{'0' * 32}", 404),
-        ("/messages/x?topic=paid", 400), ("/messages/broker-a:0@99?topic=paid", 404),
+        ("/messages/x?topic=paid", 404), ("/messages/broker-a:0@99?topic=paid", 404),
         ("/messages/nowhere:0@0?topic=paid", 400), ("/messages/broker-a:0@0", 400),
         (f"/messages?text={'k' * 2_000}", 400),
     ):  # fmt: skip

@@ -37,7 +37,10 @@ def given_up(exchange: Exchange) -> list[Half]:
 def resume(exchange: Exchange, **body: object) -> int:
     """Resume what was given up; so many are pending again."""
     admin = exchange.connect(host="127.0.0.1")
-    reply = admin.ask(Request.ESCROW_DISCARDED_RESUME, body=fastjson.encode(body))
+    pending = admin.begin(Request.ESCROW_DISCARDED_RESUME, body=fastjson.encode(body))
+    if exchange.holds_syncs:
+        exchange.sync()
+    reply = pending.now
     assert reply.code == 0, reply.remark
     return int(fastjson.decode_fastjson(reply.body).get("count", 0))
 

@@ -351,7 +351,7 @@ FOUND_BY: dict[Plant, int] = {
     held_open_counted: 101,
     held_open_for_ever: 209,
     plants.shortage_taken_for_loss: 13,
-    plants.unopened_is_gone: 38,
+    plants.unopened_is_gone: 224,
     counts_read_behind_the_record: 19,
     plants.delayed_deleted_with_its_segment: 44,
     plants.deleted_before_its_copy_is_durable: 111_444,
