@@ -19,8 +19,8 @@ pytest_plugins = ["pytester"]
 
 _COMPUTING = ("spark", "simulation")
 _WAITING = (
-    "authority", "compensation", "crash", "group", "hostile", "interop", "outbox", "sdk", "shop",
-    "v5",
+    "authority", "compensation", "crash", "frameworks", "group", "hostile", "interop", "outbox",
+    "sdk", "shop", "v5",
 )  # fmt: skip
 _QUICK = ("fuzz", "golden", "unit")
 _WITHOUT_CLIENTS = ("acl", "base", "broker", "net", "registry", "store")
