@@ -16,13 +16,11 @@ or with an old one, a start takes longer.
 
 from __future__ import annotations
 
-import struct
-import sys
-import zlib
 from array import array
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from escrowmq.codec.offset_list import decode_offset_list, encode_offset_list
 from escrowmq.delivery.timer_file import OFFSET_BITS, OFFSET_MASK, TimerProgress
 from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
 
@@ -36,8 +34,6 @@ SNAPSHOT_MAX: Final = 500_000
 
 _MS_PER_RECORD: Final = 0.1
 _MARK: Final = b"ESCD"
-_FRONT: Final = struct.Struct(">4sI")
-_HEAD: Final = struct.Struct(">qqq")
 
 
 class TimerSnapshot(NamedTuple):
@@ -58,27 +54,16 @@ class TimerSnapshot(NamedTuple):
 
 def encode(taken: int, border: int, pending: Iterable[int]) -> bytes:
     """Return the content of the snapshot file."""
-    offsets = array("q", pending)
-    if sys.byteorder == "little":
-        offsets.byteswap()
-    head = _HEAD.pack(taken, border >> OFFSET_BITS, border & OFFSET_MASK)
-    data = head + offsets.tobytes()
-    return _FRONT.pack(_MARK, zlib.crc32(data)) + data
+    numbers = (taken, border >> OFFSET_BITS, border & OFFSET_MASK)
+    return encode_offset_list(_MARK, numbers, pending)
 
 
 def decode(data: bytes | None) -> TimerSnapshot | None:
     """Return the content of the file; None if there is no file, or it is invalid."""
-    if data is None or len(data) < _FRONT.size + _HEAD.size or len(data) % 8:
+    found = decode_offset_list(_MARK, 3, data)
+    if found is None:
         return None
-    mark, crc = _FRONT.unpack_from(data)
-    body = data[_FRONT.size :]
-    if mark != _MARK or zlib.crc32(body) != crc:
-        return None
-    taken, time_ms, queue_offset = _HEAD.unpack_from(body)
-    offsets = array("q")
-    offsets.frombytes(body[_HEAD.size :])
-    if sys.byteorder == "little":
-        offsets.byteswap()
+    (taken, time_ms, queue_offset), offsets = found
     return TimerSnapshot(taken, time_ms << OFFSET_BITS | queue_offset, array("q", sorted(offsets)))
 
 

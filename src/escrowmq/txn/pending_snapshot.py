@@ -15,17 +15,14 @@ takes longer.
 
 from __future__ import annotations
 
-import struct
-import sys
-import zlib
 from array import array
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from escrowmq.codec.offset_list import decode_offset_list, encode_offset_list
+
 PATH: Final = "escrow/pending"
 _MARK: Final = b"ESCP"
-_FRONT: Final = struct.Struct(">4sI")
-_ENDS: Final = struct.Struct(">qq")
 
 
 class PendingSnapshot(NamedTuple):
@@ -39,24 +36,13 @@ class PendingSnapshot(NamedTuple):
 
 def encode(half_end: int, op_end: int, pending: Iterable[int]) -> bytes:
     """Return the content of the snapshot file."""
-    offsets = array("q", pending)
-    if sys.byteorder == "little":
-        offsets.byteswap()
-    data = _ENDS.pack(half_end, op_end) + offsets.tobytes()
-    return _FRONT.pack(_MARK, zlib.crc32(data)) + data
+    return encode_offset_list(_MARK, (half_end, op_end), pending)
 
 
 def decode(data: bytes | None) -> PendingSnapshot | None:
     """Return the content of the file; None if there is no file, or it is invalid."""
-    if data is None or len(data) < _FRONT.size + _ENDS.size or len(data) % 8:
+    found = decode_offset_list(_MARK, 2, data)
+    if found is None:
         return None
-    mark, crc = _FRONT.unpack_from(data)
-    body = data[_FRONT.size :]
-    if mark != _MARK or zlib.crc32(body) != crc:
-        return None
-    half_end, op_end = _ENDS.unpack_from(body)
-    offsets = array("q")
-    offsets.frombytes(body[_ENDS.size :])
-    if sys.byteorder == "little":
-        offsets.byteswap()
+    (half_end, op_end), offsets = found
     return PendingSnapshot(half_end, op_end, offsets)
