@@ -238,14 +238,15 @@ def test_a_cut_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mon
     asyncio.run(main())
 
 
+def fail_to_write(folder: GroupFolder, state: MemberState) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
 def test_a_member_whose_state_cannot_be_stored_on_behalf_of_its_broker_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise it would copy on in an epoch that it forgets at its next start."""
     ended: list[bool] = []
-
-    def fail(folder: GroupFolder, state: MemberState) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     async def main() -> None:
         async with member(tmp_path, ended=ended) as node:
@@ -254,7 +255,7 @@ def test_a_member_whose_state_cannot_be_stored_on_behalf_of_its_broker_ends(
             copy, history = node._group_copy, ((1, 0), (2, 0))
             assert copy is not None
             with monkeypatch.context() as broken:
-                broken.setattr(GroupFolder, "write_state", fail)
+                broken.setattr(GroupFolder, "write_state", fail_to_write)
                 with pytest.raises(OSError, match="error"):
                     copy.adopt_epoch(2, history)
             copy.adopt_epoch(2, history)  # at the next connection: there is nothing new
@@ -270,15 +271,12 @@ def test_a_member_whose_state_cannot_be_stored_ends_also_while_it_changes_its_ro
     """The change would be tried again, without what was to follow the state."""
     ended: list[bool] = []
 
-    def fail(folder: GroupFolder, state: MemberState) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     async def main() -> None:
         async with member(tmp_path, ended=ended) as node:
             await until(lambda: node.group_master is not None)
             await replaced(node)
             with monkeypatch.context() as broken:
-                broken.setattr(GroupFolder, "write_state", fail)
+                broken.setattr(GroupFolder, "write_state", fail_to_write)
                 node.member.adopt_history(2, ((1, 0), (2, 0)))
                 with pytest.raises(OSError, match="error"):
                     await node._carry_out_order(FollowMaster(node.member.record, ""))
