@@ -367,11 +367,8 @@ class QueuePopper:
 
     def _may_pop_more(self, pop: Pop, now_ms: int) -> bool:
         """Whether the group of a pop may have more messages in flight."""
-        shares, group, account = (
-            self._ledger.shares,
-            pop.header.consumer_group,
-            pop.request.peer.counted_for,
-        )
+        shares, group = self._ledger.shares, pop.header.consumer_group
+        account = pop.request.peer.counted_for
         if account:
             shares.note_popper(account, group)
         return shares.may_pop_more(group, now_ms, account)
