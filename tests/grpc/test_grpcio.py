@@ -12,7 +12,7 @@ import pytest
 
 import grpc
 from escrowmq.http2.grpc_connection import CallCancelled, CallStarted
-from escrowmq.http2.limits import Http2Limits
+from escrowmq.http2.limits import STREAMS_MAX, Http2Limits
 
 from .server import PART_SIZE, Server, serving
 
@@ -66,6 +66,21 @@ def test_many_calls_at_once_and_one_after_the_other(channel: grpc.Channel) -> No
     bodies = [b"%d" % number * 50 for number in range(3_000)]
     futures = [echo.future(body, timeout=WITHIN_S) for body in bodies]
     assert [future.result() for future in futures] == bodies
+
+
+def test_others_are_served_while_as_many_calls_wait_as_are_allowed(
+    channel: grpc.Channel, server: Server
+) -> None:
+    never = channel.unary_unary("/t/Never")
+    waiting = [never.future(b"") for _ in range(STREAMS_MAX - 1)]
+    for _ in waiting:
+        heard(server, CallStarted)
+    echo = channel.unary_unary("/t/Echo")
+    for number in range(1_000):
+        assert echo(b"%d" % number, timeout=WITHIN_S) == b"%d" % number
+    assert len(server.links) == 1
+    for call in waiting:
+        call.cancel()
 
 
 def test_server_streams_as_fast_as_the_client_reads(channel: grpc.Channel, server: Server) -> None:

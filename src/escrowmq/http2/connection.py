@@ -17,6 +17,7 @@ from escrowmq.http2.limits import (
     FIELDS_AT_ONCE_MAX,
     OVERHEAD_WORK,
     RESET_LATE_MS,
+    WINDOW_UPDATES,
     Http2Limits,
 )
 from escrowmq.http2.outgoing_streams import OutgoingStreams
@@ -57,6 +58,7 @@ class Http2Connection(OutgoingStreams):
         self._block_ends = False
         self._inflow = ReceiveWindow(limits.connection_window)
         self._window_out = frames.WINDOW_DEFAULT
+        self._window_updates = 0
         self._is_leaving = False
         self._last_taken: int | None = None
         self.end_reason = ""
@@ -385,20 +387,19 @@ class Http2Connection(OutgoingStreams):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"GOAWAY of stream {stream_id}")
         if len(payload) < 8:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"GOAWAY of {len(payload)} bytes")
-        self._overhead.spend_budget(
-            self._now_ms
-        )  # the client opens no more, and closes when it has all
+        self._overhead.spend_budget(self._now_ms)  # the client closes when it has all answers
 
     def _on_window(self, flags: int, stream_id: int, payload: bytes) -> None:
         (size,) = frames.U32.unpack(frames.require_size("WINDOW_UPDATE", payload, 4))
         size &= frames.WINDOW_MAX
-        self._overhead.spend_budget(self._now_ms)
+        self._window_updates += 1
+        self._overhead.spend_budget(self._now_ms, self._window_updates % WINDOW_UPDATES == 0)
         if not stream_id:
             if not size:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by 0")
             if not self._outflow.add_granted(size):
                 raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "the window is opened too far")
-            self._send_waiting()
+            self._overhead.spend_budget(self._now_ms, self._send_waiting())
             return
         stream = self._open_stream_of(stream_id, "WINDOW_UPDATE", is_late_allowed=True)
         if stream is None:
@@ -411,7 +412,7 @@ class Http2Connection(OutgoingStreams):
             )
         if stream.unsent:
             self._streams.make_ready(stream)
-            self._send_waiting()
+            self._overhead.spend_budget(self._now_ms, self._send_waiting())
 
     def _open_stream_of(
         self, stream_id: int, what: str, *, is_late_allowed: bool = False

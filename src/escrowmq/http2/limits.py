@@ -23,7 +23,6 @@ OVERHEAD_EARNED: Final = 4
 """How many frames without content are allowed for each frame of a call. A client that measures its
 connection answers each data frame with a PING and two WINDOW_UPDATE frames."""
 
-
 FIELDS_AT_ONCE_MAX: Final = 4_000
 """The most header fields of one connection per turn, some 9 ms of work. A field may be a single
 byte, and one read can contain 65,536 of them."""
@@ -31,6 +30,15 @@ byte, and one read can contain 65,536 of them."""
 OVERHEAD_WORK: Final = 16
 """To change this many stream windows, or to process this many settings of one frame, counts as one
 frame without content: a microsecond or two."""
+
+WINDOW_UPDATES: Final = 10
+"""So many WINDOW_UPDATE frames count as one frame without content, because they cost as little as
+data of a byte. grpcio sends two with each call, while it may have a thousand calls in flight. Each
+piece of less than SMALL_PIECE bytes that such a frame cuts from a message counts as one, too."""
+
+SMALL_PIECE: Final = 1_024
+"""A larger piece of a message that is sent adds to the client's budget for floods. With tiny
+windows a client could force any number of smaller ones."""
 
 
 class Http2Limits(msgspec.Struct, frozen=True):
@@ -59,8 +67,8 @@ class Http2Limits(msgspec.Struct, frozen=True):
     partial_size_max: int = fixed_limits.GRPC_PARTIAL_SIZE_MAX
 
     overhead_max: int = 1_000
-    """Frames without content (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, refused streams)
-    that a client may send in one burst; each frame of a call adds OVERHEAD_EARNED."""
+    """Frames without content (PING, SETTINGS, PRIORITY, empty DATA, refused streams) that a client
+    may send in one burst; each frame of a call adds OVERHEAD_EARNED."""
 
     overhead_per_s: int = 20
     """How many of these a client may send per second in the long run, without open calls. C++

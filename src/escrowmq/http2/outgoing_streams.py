@@ -9,14 +9,11 @@ from escrowmq.http2 import frames
 from escrowmq.http2.events import Event, StreamDrained, StreamReset
 from escrowmq.http2.flood_budget import FloodBudget
 from escrowmq.http2.frames import ErrorCode, StreamFault
-from escrowmq.http2.limits import OVERHEAD_EARNED, Http2Limits
+from escrowmq.http2.limits import OVERHEAD_EARNED, SMALL_PIECE, Http2Limits
 from escrowmq.http2.streams import Stream, StreamTable
 from escrowmq.http2.windows import SendWindow
 
 _LAST: Final = frames.END_HEADERS | frames.END_STREAM
-_PIECE_SIZE_MIN = 1024
-"""The size from which a sent piece of a message adds to the client's budget for floods. With tiny
-windows a client could force any number of smaller ones."""
 
 
 class OutgoingStreams:
@@ -146,17 +143,24 @@ class OutgoingStreams:
             self.reset_stream(stream.id, ErrorCode.ENHANCE_YOUR_CALM)
             self._events.append(StreamReset(stream.id, ErrorCode.ENHANCE_YOUR_CALM, text))
 
-    def _send_waiting(self) -> None:
-        """Send waiting data within the windows, one frame of each stream in turn. Only streams that
-        can send are visited, because clients may open windows byte by byte."""
+    def _send_waiting(self) -> int:
+        """Send waiting data within the windows, one frame of each stream in turn. Returns how many
+        small pieces the windows have cut from messages. Only streams that can send are visited,
+        because clients may open windows byte by byte."""
         streams = self._streams
+        cut_count = 0
         while self._outflow.left > 0 and (stream := streams.take_next_ready()) is not None:
             size = min(stream.outflow.left, self._outflow.left, frames.FRAME_SIZE)
             if size > 0:  # its window may have been made smaller since
-                self._send_piece(stream, size)
+                cut_count += self._send_piece(stream, size)
                 streams.make_ready(stream)
+        return cut_count
 
-    def _send_piece(self, stream: Stream, size: int) -> None:
+    def _send_piece(self, stream: Stream, size: int) -> bool:
+        """Send up to this many bytes of a stream's data. Returns whether the window has cut a small
+        piece from a message."""
+        assert stream.unsent, "nothing waits"
+        is_cut = size < len(stream.unsent[0])
         piece = stream.take_unsent(size)
         size = len(piece)
         self._unsent_size -= size
@@ -165,15 +169,16 @@ class OutgoingStreams:
         self._outflow.left -= size
         self._out.append(frames.FRAME_HEADER.pack(size << 8, 0, stream.id))
         self._out.append(piece)
-        if size >= _PIECE_SIZE_MIN:
+        if size >= SMALL_PIECE:
             self._overhead.add_budget(OVERHEAD_EARNED)
         if stream.unsent:
-            return
+            return is_cut and size < SMALL_PIECE
         if stream.trailers:
             self._end_stream(stream, stream.trailers)
         if stream.is_waiting:
             stream.is_waiting = False
             self._events.append(StreamDrained(stream.id))
+        return False
 
     def reset_stream(self, stream_id: int, code: ErrorCode) -> None:
         """Abort a stream; no more events come from it."""

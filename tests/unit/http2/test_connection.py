@@ -15,18 +15,9 @@ from escrowmq.http2.events import StreamData, StreamOpened, StreamReset
 from escrowmq.http2.frames import ErrorCode, FrameKind, Http2Setting
 from escrowmq.http2.limits import Http2Limits
 
-from .wire import REQUEST, Client, Fields, read_frames
+from .wire import REQUEST, Client, Fields, goaway, read_frames
 
 PING = frames.encode_frame(FrameKind.PING, b"12345678")
-
-
-def goaway(client: Client) -> ErrorCode:
-    """The reason of the GOAWAY that came last."""
-    last = client.read()[-1]
-    assert last.kind == FrameKind.GOAWAY
-    assert client.connection.is_over
-    assert client.connection.end_reason
-    return ErrorCode(int.from_bytes(last.payload[4:8], "big"))
 
 
 def rst(client: Client, stream_id: int = 1) -> ErrorCode:
@@ -353,86 +344,6 @@ def test_stream_over_the_limit_is_refused_and_may_be_tried_again() -> None:
     assert rst(client, 3) is ErrorCode.REFUSED_STREAM
     client.write(frames.encode_reset(1, ErrorCode.CANCEL))
     assert len(client.write(client.headers(5))) == 1
-
-
-FLOODS: dict[str, bytes] = {
-    "ping": PING,
-    "settings": frames.encode_settings({}),
-    "priority": frames.encode_frame(FrameKind.PRIORITY, bytes(5), stream_id=1),
-    "window": frames.encode_window_update(0, 1),
-    "empty data": frames.encode_frame(FrameKind.DATA, stream_id=1),
-    "goaway": frames.encode_frame(FrameKind.GOAWAY, bytes(8)),
-    "unknown": frames.FRAME_HEADER.pack(77, 0, 0),
-    "reset of closed": frames.encode_reset(3, ErrorCode.CANCEL),
-}
-
-
-@pytest.mark.parametrize("name", FLOODS)
-def test_flood_ends_the_connection(name: str) -> None:
-    client = Client(Http2Limits(overhead_max=50))
-    client.write(client.headers(1) + client.headers(3) + frames.encode_reset(3, ErrorCode.CANCEL))
-    client.write(FLOODS[name] * 60)
-    assert goaway(client) is ErrorCode.ENHANCE_YOUR_CALM
-
-
-def test_rapid_reset_ends_the_connection() -> None:
-    client = Client(Http2Limits(resets_max=50))
-    opened = 0
-    for number in range(100):
-        stream_id = 2 * number + 1
-        events = client.write(
-            client.headers(stream_id) + frames.encode_reset(stream_id, ErrorCode.CANCEL)
-        )
-        opened += sum(isinstance(event, StreamOpened) for event in events)
-    assert goaway(client) is ErrorCode.ENHANCE_YOUR_CALM
-    assert opened == 51
-
-
-def test_calls_given_up_when_their_time_is_over_are_no_flood() -> None:
-    client = Client(Http2Limits(resets_max=5))
-    for first in range(0, 400, 40):
-        numbers = [2 * number + 1 for number in range(first, first + 40)]
-        client.write(b"".join(client.headers(number) for number in numbers))
-        client.now_ms += 1_000
-        client.write(b"".join(frames.encode_reset(number, ErrorCode.CANCEL) for number in numbers))
-    assert not client.connection.is_over
-
-
-def test_calls_that_end_by_mistakes_count_as_resets() -> None:
-    client = Client(Http2Limits(resets_max=50))
-    for number in range(100):
-        stream_id = 2 * number + 1
-        client.write(client.headers(stream_id) + frames.encode_window_update(stream_id, 0))
-    assert goaway(client) is ErrorCode.ENHANCE_YOUR_CALM
-
-
-def test_continuation_flood_ends_the_connection() -> None:
-    client = Client()
-    client.write(frames.encode_frame(FrameKind.HEADERS, stream_id=1))
-    client.write(frames.encode_frame(FrameKind.CONTINUATION, stream_id=1) * 17)
-    assert goaway(client) is ErrorCode.ENHANCE_YOUR_CALM
-    client = Client()
-    client.write(frames.encode_frame(FrameKind.HEADERS, bytes(16_000), stream_id=1))
-    client.write(frames.encode_frame(FrameKind.CONTINUATION, bytes(1_000), stream_id=1))
-    assert goaway(client) is ErrorCode.ENHANCE_YOUR_CALM
-
-
-def test_idle_client_may_ping_for_ever() -> None:
-    client = Client(Http2Limits(overhead_max=5))
-    for _ in range(10_000):
-        client.now_ms += 60_000
-        client.write(PING)
-        assert [each.kind for each in client.read()] == [FrameKind.PING]
-
-
-def test_client_that_gets_answers_may_ping_with_each() -> None:
-    client = Client(Http2Limits(overhead_max=50))
-    for number in range(500):
-        stream_id = 2 * number + 1
-        client.write(client.headers(stream_id, is_end=True))
-        client.connection.send_data(stream_id, data=b"x", trailers=b"\x88")
-        client.write(PING + frames.encode_window_update(0, 1) * 2)
-    assert not client.connection.is_over
 
 
 def test_shutdown_serves_what_is_open_and_what_crossed_with_it() -> None:

@@ -51,6 +51,18 @@ def _windows_of_all_streams(client: Client) -> bytes:
     return b"".join(frames.encode_window_update(2 * (n % STREAMS_MAX) + 1, 1) for n in range(5_000))
 
 
+def _windows_of_closed_streams(client: Client) -> bytes:
+    client.write(frames.encode_reset(1, ErrorCode.CANCEL))
+    return frames.encode_window_update(1, 1) * (READ_SIZE // 13)
+
+
+def _windows_without_data(client: Client) -> bytes:
+    client.write(client.headers(2 * STREAMS_MAX + 1))
+    return frames.encode_window_update(2 * STREAMS_MAX - 1, 1_000) + frames.encode_window_update(
+        2 * STREAMS_MAX - 1, 1
+    ) * (READ_SIZE // 13 - 1)
+
+
 def _windows_of_the_connection(client: Client) -> bytes:
     client.write(setting(1_000))
     client.connection._outflow.left = 0
@@ -94,6 +106,8 @@ def _bytes_of_data(client: Client) -> bytes:
         _resizing,
         _windows_of_one_stream,
         _windows_of_all_streams,
+        _windows_of_closed_streams,
+        _windows_without_data,
         _windows_of_the_connection,
         _sizes_of_the_table,
         _small_settings,

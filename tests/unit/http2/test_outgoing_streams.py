@@ -148,6 +148,22 @@ def test_tiny_windows_earn_nothing() -> None:
     assert client.connection.unsent_size == 0
 
 
+def test_tiny_windows_of_the_connection_earn_nothing() -> None:
+    client = asking(Http2Limits(overhead_max=50), window=100_000)
+    client.connection.send_data(1, data=bytes(70_000))
+    client.write(frames.encode_window_update(0, 1) * 60)
+    assert client.connection.is_over
+
+
+def test_updates_that_send_small_messages_whole_are_no_flood() -> None:
+    client = asking(Http2Limits(overhead_max=50), window=0)
+    for _ in range(100):
+        client.connection.send_data(1, data=bytes(500))
+    client.write(frames.encode_window_update(1, 50_000))
+    assert not client.connection.is_over
+    assert client.connection.unsent_size == 0
+
+
 def test_large_pieces_earn_room_for_updates() -> None:
     client = asking(Http2Limits(overhead_max=50), window=1)
     client.connection.send_data(1, data=bytes(200_000))

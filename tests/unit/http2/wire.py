@@ -9,7 +9,7 @@ from hpack import Decoder, Encoder
 from escrowmq.http2 import frames
 from escrowmq.http2.connection import Http2Connection
 from escrowmq.http2.events import Event
-from escrowmq.http2.frames import FrameKind, Http2Setting
+from escrowmq.http2.frames import ErrorCode, FrameKind, Http2Setting
 from escrowmq.http2.grpc_connection import GrpcConnection
 from escrowmq.http2.limits import Http2Limits
 
@@ -95,3 +95,12 @@ class Client(Writer):
     def read(self) -> list[Frame]:
         """What came since."""
         return read_frames(b"".join(self.end.take_bytes()))
+
+
+def goaway(client: Client) -> ErrorCode:
+    """The reason of the GOAWAY that came last."""
+    last = client.read()[-1]
+    assert last.kind == FrameKind.GOAWAY
+    assert client.connection.is_over
+    assert client.connection.end_reason
+    return ErrorCode(int.from_bytes(last.payload[4:8], "big"))
