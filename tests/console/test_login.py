@@ -11,9 +11,9 @@ import pytest
 
 from escrowmq.console import account_clients
 from escrowmq.console.calls import OPERATIONS
+from escrowmq.console.login_attempts import FAILURES_MAX
 from escrowmq.console.options import ConsoleOptions, LocalUser
 from escrowmq.console.page_table import PAGES
-from escrowmq.console.sessions import FAILURES_MAX
 from escrowmq.testing import Account, Broker
 from tests.harness.console import (
     ADMIN,

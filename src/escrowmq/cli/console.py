@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from escrowmq.base.extras import require_extra
     from escrowmq.client.client_settings import NAME_SERVERS_VARIABLE
     from escrowmq.client.core.addresses import parse_addresses
-    from escrowmq.console.logins import read_local_users
+    from escrowmq.console.local_users import read_local_users
     from escrowmq.console.options import ConsoleOptions, LocalUser
     from escrowmq.node.logs import log_to_stderr
     from escrowmq.node.serve_console import serve_console

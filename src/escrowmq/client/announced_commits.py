@@ -19,8 +19,7 @@ COMMITTED: Final = {"committed"}
 
 
 class Member(NamedTuple):
-    """The id and the topic of one message, as an entry in a set of announced or consumed
-    commits."""
+    """An entry of a set of announced or consumed commits: the id and the topic of one message."""
 
     message_id: str
     topic: str
@@ -38,9 +37,9 @@ def parse_member(text: str) -> Member:
 
 
 def recorded_outcomes(admin: Admin, member: Member, *, broker: str = "") -> set[str]:
-    """Return the outcomes that brokers have recorded: `committed` or `rolled_back`, or the state of
-    a pending transaction. Empty if no broker remembers the transaction; RocketMQ's brokers never
-    report it."""
+    """Return the outcomes that brokers have recorded for the transaction of a message: `committed`
+    or `rolled_back`, or the state of a pending transaction. Empty if no broker remembers the
+    transaction; RocketMQ's brokers never report it."""
     try:
         found = admin.transactions.show(member.message_id, topic=member.topic, broker=broker)
     except ResponseError:

@@ -102,7 +102,7 @@ def send_end_in_background(
             heard,
             future,
         )
-    return future if future.done() else owner.wait_for_end(future)
+    return future if future.done() else owner.track_end(future)
 
 
 def _continue_in_task(

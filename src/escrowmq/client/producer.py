@@ -71,7 +71,7 @@ class Producer(KeywordOnly, TidyCompletion):
     __signature__ = SettingsSignature(ProducerOptions, ClientOptions)
     _INTERNAL = frozenset({
         "check_open", "dispatch", "instance", "lingering", "listener", "options", "settler",
-        "try_send", "verdicts", "wait_for_end", "wire_group",
+        "try_send", "verdicts", "track_end", "wire_group",
     })  # fmt: skip
 
     unconfirmed_count = 0
@@ -416,7 +416,7 @@ class Producer(KeywordOnly, TidyCompletion):
             raise ClientClosed("the producer is closed; make a new one")
         return MarkedMessages(self, database=database, key=self.dispatch.new_id())
 
-    def wait_for_end(self, future: asyncio.Future[None]) -> asyncio.Future[None]:
+    def track_end(self, future: asyncio.Future[None]) -> asyncio.Future[None]:
         """Make `flush` and closing the producer wait for an END of an outbox's transaction. Returns
         its argument."""
         return self._ends.add(future)

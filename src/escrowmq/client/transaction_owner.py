@@ -28,6 +28,6 @@ class TransactionOwner(Protocol):
         """Raise if the producer cannot be used by the caller."""
         ...
 
-    def wait_for_end(self, future: asyncio.Future[None]) -> asyncio.Future[None]:
+    def track_end(self, future: asyncio.Future[None]) -> asyncio.Future[None]:
         """Make `flush` and closing the producer wait for an END. Returns its argument."""
         ...

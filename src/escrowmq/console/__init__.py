@@ -3,4 +3,4 @@ brokers through the wire protocol, so the console works with any cluster, includ
 RocketMQ's.
 
 Needs the extra (`pip install 'escrowmq[console]'`): Starlette, uvicorn, Jinja2. `options` and
-`logins` need none of these; a server loads them when it starts."""
+`local_users` need none of these; a server loads them when it starts."""

@@ -13,9 +13,10 @@ from typing import Final
 from escrowmq.aio import Admin, Credentials
 from escrowmq.console.account_clients import AccountClients
 from escrowmq.console.audit import write_audit_line
+from escrowmq.console.login_attempts import LoginAttempts
 from escrowmq.console.options import ConsoleOptions
 from escrowmq.console.problems import Problem, to_problem
-from escrowmq.console.sessions import LoginAttempts, SessionUser, are_equal_secrets
+from escrowmq.console.sessions import SessionUser, are_equal_secrets
 from escrowmq.errors import EscrowMQError, NotSupported, PermissionDenied, RouteMissing
 
 _PROVED_S: Final = 60.0

@@ -283,7 +283,7 @@ class _PassSchedule:
 
 
 class Relay:
-    """A thread that makes passes while its outbox is open."""
+    """A thread that sends kept messages, in one pass after another, while its outbox is open."""
 
     def __init__(self, circuit: Circuit, go: Callable[[], PassResult]) -> None:
         self._pace = _PassSchedule(circuit)
@@ -325,7 +325,7 @@ class Relay:
 
 
 class AsyncRelay:
-    """A task that makes passes while its outbox is open."""
+    """A task that sends kept messages, in one pass after another, while its outbox is open."""
 
     def __init__(self, circuit: Circuit, go: Callable[[], Awaitable[PassResult]]) -> None:
         self._pace = _PassSchedule(circuit)

@@ -87,7 +87,7 @@ class BrokerHttpPort:
         has_accounts = settings.acl_enabled or settings.authenticates
         users: tuple[LocalUser, ...] = ()
         if not has_accounts:
-            from escrowmq.console.logins import read_local_users
+            from escrowmq.console.local_users import read_local_users
 
             users = read_local_users(
                 str(Path(data) / "config"),

@@ -103,7 +103,7 @@ class GroupNode:
         self._secret = secret
         self._start_id = secrets.token_hex(8)
         self._key = f"{plan.cluster}/{plan.broker}"
-        state = folder.read_state(settings.member, loses_nothing=plan.loses_nothing)
+        state = folder.open_at_start(settings.member, loses_nothing=plan.loses_nothing)
         spread = int(hashlib.sha256(state.member.encode()).hexdigest()[:4], 16) % 300
         self.member = GroupMember(
             state,

@@ -49,9 +49,10 @@ class GroupFolder:
     def _store_disk(self) -> FileDisk:
         return FileDisk(self._root, elsewhere={FOLDER: self._log} if self._log else None)
 
-    def read_state(self, name: str, *, loses_nothing: bool) -> MemberState:
-        """Lock the folder, and read the state at a start. Raises UsageError for an invalid
-        member name, StoreLocked if another process uses the folder: nothing is written then."""
+    def open_at_start(self, name: str, *, loses_nothing: bool) -> MemberState:
+        """Lock the folder, and return its state with what a start changes in it. Raises UsageError
+        for an invalid member name, StoreLocked if another process uses the folder: nothing is
+        written then."""
         if len(name) > _NAME_MAX or not set(name) <= _SAFE:
             raise UsageError(
                 f"escrowMember={name}: letters, digits and -_. are allowed, at most {_NAME_MAX}"

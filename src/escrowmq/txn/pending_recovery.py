@@ -143,8 +143,9 @@ class HalvesRecovery:
     def continue_from(
         self, other: HalvesRecovery, now_ms: int, *, is_sound: bool
     ) -> HalvesRecoveryResult:
-        """Continue after another recovery has read the same log into the same halves, and complete
-        interrupted ends."""
+        """Continue where another recovery has stopped, instead of reading the queues from their
+        start: while this broker was a replica, that one has filled the same halves from the same
+        log. Then complete interrupted ends. `is_sound`: the store has reported no damage."""
         self._half_next, self._op_next = other._half_next, other._op_next
         self._last_op_log_offset = other._last_op_log_offset
         self._is_last_op_ours = other._is_last_op_ours

@@ -12,7 +12,7 @@ import pytest
 from escrowmq.client.core.message import Message
 from escrowmq.errors import ConnectFailed, PermissionDenied
 from escrowmq.integrations import outbox_relay
-from escrowmq.integrations.outbox import kept, tables
+from escrowmq.integrations.outbox import kept, kept_pass, tables
 from escrowmq.integrations.outbox.circuit import PAUSE_MAX_S, Circuit, CircuitState
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
 from escrowmq.integrations.outbox.steps import Rows, SqlStep
@@ -171,7 +171,7 @@ def go(
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "PAGE_COUNT", 2)
+    monkeypatch.setattr(kept_pass, "ROWS_READ_MAX", 2)
 
 
 @pytest.mark.usefixtures("small_pages")

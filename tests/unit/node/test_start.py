@@ -38,7 +38,7 @@ def test_an_http_port_loads_what_serves_it_when_somebody_calls(tmp_path: Path) -
     # Who may log in is settled at the start, so that the log can say where the password is.
     console = {name for name in found if name.startswith("escrowmq.console")}
     assert console == {
-        "escrowmq.console", "escrowmq.console.logins", "escrowmq.console.options",
+        "escrowmq.console", "escrowmq.console.local_users", "escrowmq.console.options",
     }  # fmt: skip
 
 

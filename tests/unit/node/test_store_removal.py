@@ -76,7 +76,7 @@ def test_a_member_is_emptied_beside_a_folder_that_it_may_not_enter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = GroupFolder(str(tmp_path), "", StoreSettings(), boot="b")
-    state = folder.read_state("m", loses_nothing=False)
+    state = folder.open_at_start("m", loses_nothing=False)
     write(tmp_path, f"commitlog/{SEGMENT}", "lost+found/1", "drills.json")
     iterdir = Path.iterdir
 

@@ -279,7 +279,8 @@ class PullHandlers(Part):
         self.holds.remove_polls_of(peer.id)
 
     def wake(self, now_ms: int) -> None:
-        """Answer the pulls that have timed out, and more pulls of a crowded queue."""
+        """Answer the held pulls that have timed out. If a message has arrived for more held pulls
+        of a queue than one turn may answer, answer the next of them."""
         if self._crowds:
             self._answer_crowded_queue(now_ms)
         for held in islice(self.holds.take_expired(now_ms), RELEASED_AT_ONCE_MAX):

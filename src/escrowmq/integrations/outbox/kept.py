@@ -40,9 +40,6 @@ as two."""
 FIELDS_SIZE_MAX: Final = 65_535
 """Bytes that a column of type `text` holds in MariaDB and MySQL; a lax mode cuts off the rest."""
 
-PAGE_COUNT: Final = 200
-"""Rows read at a time, without their bodies."""
-
 RELAYED_SIZE_MAX: Final = 4_194_304
 """Limit of the bytes of bodies that are sent in one transaction; a larger bundle is sent alone."""
 
@@ -162,11 +159,12 @@ def select_page(
     after: int,
     without: Collection[str] = (),
     bundle: str = "",
+    count_max: int,
     is_locked: bool,
 ) -> Statement:
     """Return the statement that selects rows after a position, without their bodies: those of one
-    bundle, or all but those of some topics. With `is_locked` it locks the rows, after waiting for
-    another process that is sending them."""
+    bundle, or the first `count_max` except those of some topics. With `is_locked` it locks the
+    rows, after waiting for another process that is sending them."""
     text = "select position, bundle, together, topic, length(body) "
     text += f"from {KEPT} where position > ?"
     values: list[str | int | bytes] = [after]
@@ -179,7 +177,7 @@ def select_page(
         values.append(bundle)
     text += " order by position"
     if not bundle:
-        text += f" limit {PAGE_COUNT}"
+        text += f" limit {count_max}"
     if is_locked and family is not SqlFamily.SQLITE:  # whose one lock a transaction takes itself
         text += " for update"
     return Statement(text, tuple(values))

@@ -25,6 +25,9 @@ FAILING_MAX_S: Final = 10.0
 """A pass ends after failing for this many seconds: each attempt at a broker that does not answer
 costs a timeout."""
 
+ROWS_READ_MAX: Final = 200
+"""The most rows that are read at a time, without their bodies; a bundle is read whole."""
+
 
 class KeptPass:
     """One pass through the kept messages. Run `next_query`, pass its rows to `choose_rows`, send
@@ -68,6 +71,7 @@ class KeptPass:
             after=self._after,
             without=blocked,
             bundle=self._bundle,
+            count_max=ROWS_READ_MAX,
             is_locked=not self.sends_first,
         )
 

@@ -15,8 +15,8 @@ _CHUNK: Final = 1_000
 
 
 def announced(messages: DataFrame) -> DataFrame:
-    """Return `member` and `announcedAt` of each commit in messages of the topic of announcements.
-    Announcements without a message are left out, as by the reader of announcements."""
+    """Return the commits that the messages of the topic of announcements name: `member`, which is
+    `<message id>@<topic>`, and `announcedAt`. Bodies of another form are left out."""
     text = F.col("body").cast("string")
     is_member = F.coalesce(text.rlike(f"^[^{MARK}]+{MARK}(?s:.+)$"), F.lit(False))
     return messages.where(is_member).select(
@@ -25,8 +25,9 @@ def announced(messages: DataFrame) -> DataFrame:
 
 
 def consumed(rows: DataFrame) -> DataFrame:
-    """Return a member for each message that the business has processed. `rows` have `messageId` and
-    `topic`; if the topic is null, the id matches messages of all topics."""
+    """Return a `member`, `<message id>@<topic>`, for each message that the business has
+    processed. `rows` have `messageId` and `topic`; if the topic is null, the id matches messages of
+    all topics."""
     member = F.when(F.col("topic").isNotNull(), F.concat_ws(MARK, "messageId", "topic"))
     return rows.select(member.alias("member"), "messageId")
 

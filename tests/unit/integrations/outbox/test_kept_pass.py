@@ -8,7 +8,7 @@ import pytest
 
 from escrowmq.client.core.message import Message
 from escrowmq.errors import ConnectFailed, NoNameServer, PermissionDenied
-from escrowmq.integrations.outbox import kept, schema
+from escrowmq.integrations.outbox import kept, kept_pass, schema
 from escrowmq.integrations.outbox.kept_pass import FAILING_MAX_S, KeptPass
 from escrowmq.integrations.outbox.steps import StepFailed, run_steps
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
@@ -125,7 +125,7 @@ def test_none_overtakes_another_of_its_topic_that_waits_with_its_bundle(shop: Sh
 
 
 def test_nor_one_of_which_a_page_has_only_a_part(shop: Shop) -> None:
-    first = kept.PAGE_COUNT - 1
+    first = kept_pass.ROWS_READ_MAX - 1
     shop.keep("A", *(f"T{number}" for number in range(first)))
     shop.keep("B", "Ua", "Ub")
     shop.keep("C", "Uc")
@@ -134,7 +134,7 @@ def test_nor_one_of_which_a_page_has_only_a_part(shop: Shop) -> None:
 
 
 def test_a_bundle_larger_than_a_page_goes_whole(shop: Shop) -> None:
-    many = [f"T{number}" for number in range(3 * kept.PAGE_COUNT)]
+    many = [f"T{number}" for number in range(3 * kept_pass.ROWS_READ_MAX)]
     shop.keep("A", *many)
     shop.keep("B", "U")
     walk = shop.go()
@@ -144,7 +144,7 @@ def test_a_bundle_larger_than_a_page_goes_whole(shop: Shop) -> None:
 
 
 def test_one_that_fails_lets_those_behind_it_go(shop: Shop) -> None:
-    shop.keep("A", *(f"T{number}" for number in range(kept.PAGE_COUNT + 1)))
+    shop.keep("A", *(f"T{number}" for number in range(kept_pass.ROWS_READ_MAX + 1)))
     shop.keep("B", "U")
     shop.refused["T"] = ConnectFailed("planted")
     shop.go()
@@ -152,15 +152,15 @@ def test_one_that_fails_lets_those_behind_it_go(shop: Shop) -> None:
 
 
 def test_bundles_whose_rows_alternate_are_both_handed_over(shop: Shop) -> None:
-    for number in range(kept.PAGE_COUNT):
+    for number in range(kept_pass.ROWS_READ_MAX):
         for bundle in "AB":
             statement = kept.insert_rows(
                 LITE, [Message("T", f"T{bundle}{number}".encode())], bundle=bundle, now_ms=0
             )[0]
             shop.execute(statement)
-    shop.execute(Statement(f"update escrowmq_kept set together = {kept.PAGE_COUNT}"))
-    assert shop.go().count == 2 * kept.PAGE_COUNT
-    assert len(shop.delivered) == 2 * kept.PAGE_COUNT
+    shop.execute(Statement(f"update escrowmq_kept set together = {kept_pass.ROWS_READ_MAX}"))
+    assert shop.go().count == 2 * kept_pass.ROWS_READ_MAX
+    assert len(shop.delivered) == 2 * kept_pass.ROWS_READ_MAX
 
 
 @pytest.mark.parametrize("error", [NoNameServer("planted"), StepFailed("planted")])

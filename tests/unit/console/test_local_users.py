@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.console.logins import PASSWORD_FILE, read_local_users
+from escrowmq.console.local_users import PASSWORD_FILE, read_local_users
 from escrowmq.errors import UsageError
 
 
