@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from escrowmq.base.codes import Request
+from escrowmq.base import fixed_limits
+from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.broker.reads.pull_rules import PullFlag
 from escrowmq.codec.frame import FrameReader
@@ -93,6 +94,25 @@ def test_pulls_that_are_repeated_are_served_the_short_way_and_nobody_sees_it() -
     assert served(both) == 5
     (told,) = both.feed(operator(Request.GET_CONSUME_STATS, {"consumerGroup": "readers"}))
     assert b'"pullOffset":7' in told.body
+    both.end()
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "new"])
+def test_if_no_more_offsets_are_kept_only_groups_without_one_are_refused(
+    monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    both = filled()
+    flags = PullFlag.SUBSCRIPTION | (PullFlag.COMMIT_OFFSET if is_known else 0)
+    both.feed((1, heartbeat()), (1, pull(0, count=2, flags=flags)))
+    both.feed((1, pull(1, count=2, flags=flags)))
+    assert served(both) == 1
+    both.feed((2, pull(0, group="others", commit=1)))
+    monkeypatch.setattr(fixed_limits, "OFFSETS_MAX", 0)
+    both.pass_time(60_000)
+    both.feed((1, heartbeat()), (1, pull(2, count=2, flags=flags)))
+    (reply,) = both.feed((1, pull(3, count=2, flags=flags)))
+    assert reply.code == (Response.SUCCESS if is_known else Response.SYSTEM_ERROR)
+    assert served(both) == (2 if is_known else 1)
     both.end()
 
 
