@@ -38,7 +38,6 @@ class CheckPointCarrier:
     ) -> None:
         self._popped = popped
         self._store_again = store_again
-        self._limits: dict[int, int] = {}
         self._waiting: deque[CheckPoint] = deque()
 
     @property
@@ -48,15 +47,15 @@ class CheckPointCarrier:
 
     def begin_round(self, ends: Mapping[int, int]) -> None:
         """Begin a round for revive queues with many records; `ends` are the ends of the queues."""
-        counts, self._limits = self._popped.open_counts(), {}
+        counts, limits = self._popped.open_counts(), {}
         for revive_queue, oldest in self._popped.oldest_records().items():
             end = ends.get(revive_queue, 0)
             count_max = max(CARRY_MIN, _RECORDS_PER_POINT * counts[revive_queue])
             if end - oldest >= count_max:
-                self._limits[revive_queue] = end - count_max // 2
+                limits[revive_queue] = end - count_max // 2
         self._waiting.clear()
-        if self._limits:
-            self._waiting.extend(self._popped.points_before(self._limits, _PLANNED_MAX))
+        if limits:
+            self._waiting.extend(self._popped.points_before(limits, _PLANNED_MAX))
 
     def carry(self, now_ms: int) -> int:
         """Store some of this round's check points again. Return how many."""
@@ -64,8 +63,7 @@ class CheckPointCarrier:
         while self._waiting and count < CARRIED_AT_ONCE:
             point = self._waiting.popleft()
             # Meanwhile it may have been acknowledged, renewed or postponed.
-            is_old = point.revive_offset < self._limits[point.track.revive_queue]
-            if point.is_finished or not is_old or not self._popped.may_move_record(point):
+            if point.is_finished or not self._popped.may_move_record(point):
                 continue
             revive_offset = self._store_again(point, now_ms)
             if revive_offset is None:

@@ -356,11 +356,12 @@ class CheckPoints:
         for track in self._tracks.values():
             limit = limits.get(track.revive_queue, 0)
             for point in track.points:
-                if point.revive_offset < limit and not point.is_finished:
-                    found.append(point)
+                if point.revive_offset < limit:
+                    if not point.is_finished:
+                        found.append(point)
                     if len(found) == count_max:
                         return found
-                elif not track.until_ms and point.revive_offset >= limit:
+                elif not track.until_ms:  # those behind it are newer
                     break
         return found
 

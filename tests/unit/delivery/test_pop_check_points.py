@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from escrowmq.delivery import pop_check_points
 from escrowmq.delivery.pop_check_points import (
     FIRST_POSTPONEMENT_MS,
     NEVER_MS,
@@ -234,3 +235,38 @@ def test_consecutive_messages_need_no_list() -> None:
     assert (point.diffs, point.open_offsets()) == (None, [5, 6, 7])
     other = popped.add(handle(9, 1), [9, 11], invisible_ms=1, revive_offset=1, grace_ms=0)
     assert (other.diffs, other.open_offsets()) == ((0, 2), [9, 11])
+
+
+def test_check_points_with_old_records_are_found_but_for_finished_ones() -> None:
+    popped = CheckPoints()
+    points = [
+        popped.add(handle(at, at), [at], invisible_ms=1_000, revive_offset=at, grace_ms=0)
+        for at in range(8)
+    ]
+    popped.acknowledge_all(points[1])
+    assert popped.points_before({0: 4}, 9) == [points[0], points[2], points[3]]
+    assert popped.points_before({0: 8}, 2) == [points[0], points[2]]
+    assert popped.points_before({1: 8}, 9) == []
+
+
+def test_old_records_are_found_among_postponed_ones_in_any_order() -> None:
+    """Those that are retried at one time come from tracks of several invisible times."""
+    popped = CheckPoints()
+    for at, span_ms in enumerate((4_000, 3_000, 2_000, 1_000)):
+        popped.add(handle(at, 0), [at], invisible_ms=span_ms, revive_offset=at, grace_ms=0)
+    for now_ms in (1_000, 2_000, 3_000, 4_000):
+        point = popped.next_due(now_ms)
+        assert point is not None
+        popped.postpone(point, 4_000)
+    assert {point.revive_offset for point in popped.points_before({0: 3}, 9)} == {0, 1, 2}
+
+
+def test_invisible_times_up_to_the_limit_are_kept_while_nobody_uses_them() -> None:
+    popped = CheckPoints()
+    for span_ms in range(pop_check_points._TRACKS_MIN + 1):
+        assert len(popped._tracks) == span_ms
+        key = handle(span_ms, 0)
+        popped.acknowledge_all(
+            popped.add(key, [span_ms], invisible_ms=span_ms, revive_offset=0, grace_ms=0)
+        )
+    assert len(popped._tracks) == 1

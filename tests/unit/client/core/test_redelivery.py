@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from escrowmq.client.core.redelivery import BROKER_DECIDES, delay_level
+from escrowmq.client.core.redelivery import BROKER_DECIDES, NEVER, delay_level, level_delay_s
 from escrowmq.errors import UsageError
 
 
@@ -23,3 +23,8 @@ def test_the_next_longer_level_counts(after: dt.timedelta | float | None, level:
 def test_other_delays_are_refused(after: object) -> None:
     with pytest.raises(UsageError, match="after="):
         delay_level(after)  # type: ignore[arg-type]
+
+
+def test_a_level_is_a_delay_and_none_is_the_callers() -> None:
+    assert [level_delay_s(level, 0.25) for level in (1, 2, 18)] == [1, 5, 7_200]
+    assert [level_delay_s(level, 0.25) for level in (BROKER_DECIDES, NEVER)] == [0.25, 0.25]

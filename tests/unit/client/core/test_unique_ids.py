@@ -33,6 +33,14 @@ def test_ids_after_the_clock_was_set_back_are_other_ids_at_the_same_counts() -> 
     assert len(set(made)) == len(made)
 
 
+def test_threads_whose_times_differ_a_little_change_no_mark() -> None:
+    ids = UniqueIds(host="10.1.2.3", process=1, mark=1)
+    begun = int(dt.datetime(2026, 3, 5).astimezone().timestamp() * 1000)
+    made = [ids.make(begun + at_ms) for at_ms in (101, 1, 101, 0)]
+    assert len({each[:20] for each in made[:3]}) == 1
+    assert made[3][:20] != made[0][:20]
+
+
 def test_an_id_tells_the_time_since_its_month_began() -> None:
     ids = UniqueIds(host="::ffff:1.2.3.4", process=1, mark=2)
     begun = dt.datetime(2024, 12, 1).astimezone()
