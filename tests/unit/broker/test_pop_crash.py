@@ -16,8 +16,6 @@ from escrowmq.delivery.revive_reader import GRACE_MS, PEER_GRACE_MS
 from escrowmq.delivery.revive_records import (
     MARK_GROUP,
     REVIVE_GROUP,
-    CheckPointKey,
-    revive_record,
 )
 from escrowmq.testing.disk import CrashLoss
 from tests.unit.broker.consumer import Got, PopConsumer
@@ -422,45 +420,6 @@ def carry_out(steps: Steps, seed: int, *, slack_ms: int = 0) -> None:  # noqa: C
     world.run(100_000)
     assert pop() == []
     assert world.core.assembly.pops.ledger.popped.count == 0
-
-
-@pytest.mark.parametrize(
-    ("pop_ms", "invisible_ms", "revive_queue", "is_forwarded"),
-    [
-        (-1_000, 10_000, 0, True), (0, 10_000, 0, False), (-1_000, 1_000, 0, False),
-        (-1_000, 1_001, 0, True), (-1_000, 10_000, 7, True), (-1_000, 10_000, 8, False),
-        (-1_000, 10_000, -1, False),
-    ],
-)  # fmt: skip
-def test_an_ack_goes_to_the_timer_if_its_check_point_may_be_there(
-    pop_ms: int, invisible_ms: int, revive_queue: int, *, is_forwarded: bool
-) -> None:
-    """As a RocketMQ broker has left it; `pop_ms` is from this broker's start on."""
-    world, _ = make()
-    ledger, store = world.core.assembly.pops.ledger, world.core.broker.store
-    start_ms = ledger._started_ms
-    message = revive_record(REVIVE, "ck", b"{}", 0, deliver_ms=start_ms + 60_000, host=bytes(8))
-    message.properties[Property.UNIQ_KEY] = "one"
-    ledger._later(message, world.now_ms)
-    world.send("x")
-    world.run(1)
-    handle = CheckPointKey("G", "T", 0, 0, start_ms + pop_ms, revive_queue)
-    before = store.end_offset
-    ledger.acknowledge(handle, [0], invisible_ms=invisible_ms, now_ms=start_ms)
-    assert (store.end_offset > before) is is_forwarded
-
-
-def test_an_ack_of_nothing_is_not_stored_where_rocketmq_has_left_nothing() -> None:
-    world, _ = make()
-    popped_ms = world.now_ms - 10_000
-    world.restart()
-    before = world.core.broker.store.end_offset
-    ack = {
-        "consumerGroup": "G", "topic": "T", "queueId": 0, "offset": 0,
-        "extraInfo": f"0 {popped_ms} 172800000 0 0 broker-a 0 0",
-    }  # fmt: skip
-    assert world.ask(Request.ACK_MESSAGE, ack).code == 0
-    assert world.core.broker.store.end_offset == before
 
 
 def test_what_was_deleted_is_given_up_and_nothing_else() -> None:

@@ -200,6 +200,15 @@ def test_what_was_dropped_counts_no_more() -> None:
     assert not bundles.refusal(TX, BUNDLE_SIZE_MAX)
 
 
+def test_a_copy_and_its_original_are_told_apart_in_any_order() -> None:
+    for removed, left in ((8, 2), (2, 8)):
+        bundles = Bundles()
+        bundles.add(TX, 8, 2)
+        bundles.add(TX, 2)
+        bundles.remove_settled_elsewhere(removed)
+        assert bundles.members(left) == [left]
+
+
 def test_the_newest_ended_transactions_take_no_late_half(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BUNDLES_REMEMBERED_MAX", 2)
     bundles, names = Bundles(), [BundleId("PG", text) for text in "abc"]

@@ -14,7 +14,7 @@ from escrowmq.txn.check_schedule import LiveProducer
 from escrowmq.txn.decisions import StreamQuery
 from escrowmq.txn.epoch_decision import EpochDecider
 from escrowmq.txn.resume import TransactionResumer
-from escrowmq.txn.state import Verdict
+from escrowmq.txn.state import State, Verdict
 
 from .ground import HOST, Ground
 
@@ -234,3 +234,15 @@ def test_a_carried_half_that_is_resumed_is_as_old_as_its_resumption(*, restarts:
     assert len(ground.due(FIRST_MS)) == 1
     ground.end(half, Verdict.COMMIT)
     assert ground.finals() == [b"x"]
+
+
+def test_an_undone_rollback_leaves_a_carried_half_of_a_batch_in_its_place() -> None:
+    ground, carrier = carrying()
+    halves = [ground.prepare(b, escrowEpoch="q/1", escrowToken="a") for b in (b"1", b"2")]
+    carry_first(ground, carrier, halves[0])
+    copy = newest(ground).queue_offset
+    settled = ground.engine.halves.settle(copy, State.ROLLED_BACK, ground.now_ms)
+    ground.engine.halves.restore(settled, ground.now_ms)
+    decider = EpochDecider(ground.engine, ground.store, host=HOST)
+    assert decider.decide(StreamQuery("PG", "q"), 1, {"a": 2}, ground.now_ms).is_new
+    assert ground.finals() == [b"1", b"2"]

@@ -456,3 +456,12 @@ def test_nothing_is_kept_of_groups_without_checks_under_way() -> None:
     ground.members["PG"] = []
     ground.due(NEXT_MS)
     assert dict(ground.checker._group_load) == {}
+
+
+@pytest.mark.parametrize("counts_all", [False, True])
+def test_a_check_that_could_not_be_sent_counts_only_where_all_do(*, counts_all: bool) -> None:
+    ground = ground_of(A, counts_all_checks=counts_all)
+    half = ground.prepare()
+    (ask,) = ground.due(FIRST_MS)
+    ground.checker.note_not_sent(ask.queue_offset)
+    assert ground.engine.halves.pending.checks_count(half.queue_offset) == counts_all

@@ -98,3 +98,10 @@ def test_recording_all_again_gives_the_same() -> None:
     for query, decision in table.items():
         again.record(query, decision)
     assert list(again.items()) == list(table.items())
+
+
+def test_a_group_whose_last_decision_was_forgotten_takes_no_room() -> None:
+    table = nothing_pending()
+    for number in range(100):
+        table.record(StreamQuery(f"PG{number}", "q"), SOME)
+    assert len(table) == len(table._groups) == 8

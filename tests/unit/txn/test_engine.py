@@ -3,9 +3,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from escrowmq.base.fixed_limits import HALF_PROPERTIES_SIZE_MAX
 from escrowmq.base.message import Message, StoredMessage, SysFlag, Topic
+from escrowmq.codec.properties import encode_properties
 from escrowmq.store.store import PutStatus
+from escrowmq.txn import resume
 from escrowmq.txn.end_claim import EndResult
+from escrowmq.txn.half_records import make_half
 from escrowmq.txn.resume import TransactionResumer
 from escrowmq.txn.state import State, Verdict
 from tests.harness.exchange import SMALL
@@ -157,6 +161,15 @@ def test_a_half_may_have_the_largest_body_that_a_sender_may_send() -> None:
     assert put.status is PutStatus.MESSAGE_ILLEGAL
 
 
+def test_a_half_may_have_the_longest_properties_that_leave_room_for_those_of_its_end() -> None:
+    ground = Ground()
+    shortest = Message(topic="T", body=b"x", properties={"k": ""}, store_host=HOST, born_host=HOST)
+    rest = HALF_PROPERTIES_SIZE_MAX - len(encode_properties(make_half(shortest).properties))
+    for size, status in ((rest, PutStatus.OK), (rest + 1, PutStatus.PROPERTIES_SIZE_EXCEEDED)):
+        message = msgspec.structs.replace(shortest, properties={"k": "x" * size})
+        assert ground.engine.prepare(message, ground.now_ms, origin="").status is status
+
+
 def discarded(ground: Ground, *bodies: bytes, transaction: str) -> list[StoredMessage]:
     """Halves of one transaction, given up; and their messages as they are kept."""
     before = len(ground.messages(Topic.CHECK_MAX_TIME))
@@ -185,6 +198,17 @@ def test_all_messages_of_a_discarded_transaction_are_resumed_and_no_other(
         == 2
     )
     assert pending_bodies(ground) == [b"1", b"2"], "in their order, whichever of them is named"
+
+
+def test_a_half_that_lies_far_from_its_discarded_messages_finds_them(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resume, "_NEIGHBOURS_COUNT", 2)
+    for number in range(9):
+        ground.end(ground.prepare(b"x%d" % number), ROLLBACK)
+    half = discarded(ground, b"1", b"2", transaction="b")[0]
+    assert TransactionResumer(ground.engine, ground.store).resume(half, ground.now_ms).count == 2
+    assert pending_bodies(ground) == [b"1", b"2"]
 
 
 def test_messages_of_a_transaction_that_was_given_up_twice_are_resumed_in_their_order(

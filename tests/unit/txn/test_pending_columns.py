@@ -155,3 +155,13 @@ def test_halves_are_counted_up_to_the_first_that_is_not_where_it_is_said_to_be()
     for nth in reversed(range(20)):
         wrong[nth] += chance.choice([-1, 1])
         assert pages.count_pending_at(some, wrong) == nth
+
+
+def test_rows_that_are_gone_are_not_found() -> None:
+    page = RowPage(5)
+    for queue_offset in (5, 7, 9):
+        page.insert((queue_offset, 0, 3, 0, 1, 0))
+    page.remove(page.index_of(7))
+    for sources in (None, {1}):
+        assert page.rows_after(-1, 9, sources, range(10)) == ([(5, 1, 3), (9, 1, 3)], 2, 9)
+        assert page.rows_after(5, 9, sources, range(10)) == ([(9, 1, 3)], 1, 9)
