@@ -32,10 +32,6 @@ from escrowmq.codec.frame import FrameReader, FrameTimeouts, PartialFrames
 from escrowmq.codec.repeated_requests import RepeatedRequests, repeated_command
 from escrowmq.store.store import Store
 
-_LOOK_EVERY: Final = 16
-"""The turn's limits are checked after this many requests of an input, and after each request that
-reads."""
-
 _SCAN_MS: Final = 10_000
 """The time between checks for connections that do not complete a frame."""
 
@@ -151,7 +147,7 @@ class RemotingDialogue:
                 and pulls is not None
                 and pulls.serve(peer, match, len(data) - match[-1] + at, now_ms)
             ):
-                at, is_read = match[-1], True
+                at = match[-1]
                 self.reader.count += 1
             else:
                 if match is None:
@@ -166,15 +162,14 @@ class RemotingDialogue:
                 if command.flag & Flag.REPLY:
                     serving.pass_answer(peer, command, now_ms)
                     continue
-                is_read = serving.serve(peer, command, now_ms).is_read
+                serving.serve(peer, command, now_ms)
                 if peer.long is not None:
                     return at
             if at == len(data) or count >= count_max:
                 return at
-            if is_read or count % _LOOK_EVERY == 0:
-                size = sum(map(len, self._output.frames.get(peer.id, ())))
-                if size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max:
-                    return at
+            size = sum(map(len, self._output.frames.get(peer.id, ())))
+            if size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max:
+                return at
             if self._known.may_take_fast_path(data, at):
                 at = self._serve_by_fast_path(data, at, now_ms)
 

@@ -31,6 +31,22 @@ def test_who_asks_for_much_at_once_has_to_read_before_the_rest_is_served() -> No
     assert isinstance(send, Send)
 
 
+def test_large_answers_about_a_topic_of_many_queues_take_turns() -> None:
+    exchange = Exchange()
+    exchange.create_topic("T", queues=16_000)
+    client, core = exchange.connect(), exchange.core
+    frame = encode_request(Request.GET_TOPIC_STATS_INFO, 1, ext={"topic": "T"})
+    core.receive(client.id, frame * 8, exchange.now_ms)
+    sends = 0
+    while effects := core.take_effects():
+        (send,) = [effect for effect in effects if isinstance(effect, Send)]
+        assert ANSWERS_AHEAD_MAX < sum(map(len, send.chunks)) < 2 * ANSWERS_AHEAD_MAX
+        sends += 1
+        if Hold(client.id) in effects:
+            core.receive(client.id, b"", exchange.now_ms)
+    assert sends == 8
+
+
 @pytest.mark.parametrize("is_read", [True, False])
 def test_so_many_requests_of_one_input_are_served_before_it_is_the_others_turn(
     *, is_read: bool

@@ -75,9 +75,8 @@ class RequestServer:
         """Return the row of a request code."""
         return self.rows.get(code, UNKNOWN_REQUEST_ROW)
 
-    def serve(self, peer: Peer, command: Command, now_ms: int) -> RequestRow:
-        """Serve one request, and return its row. The answer goes to the peer's dialogue,
-        immediately or later."""
+    def serve(self, peer: Peer, command: Command, now_ms: int) -> None:
+        """Serve one request. The answer goes to the peer's dialogue, immediately or later."""
         row = self.rows.get(command.code, UNKNOWN_REQUEST_ROW)
         if self._judge is not None or not row.is_brief:
             self.needs_finish = True
@@ -96,7 +95,6 @@ class RequestServer:
         except Exception as error:  # noqa: BLE001 - one request; it is answered with code 1
             reply = _failure_refusal(request, error)
         self._tables.answer_when_saved(request, reply)
-        return row
 
     def judge_ahead(self, peer: Peer, command: Command, now_ms: int) -> Refusal | None:
         """Return why a request would be refused, before it is made; None if it would be
