@@ -258,10 +258,11 @@ class TimerQueue:
         for _ in range(_TAKE_MAX // _ENTRIES_READ):
             start, end = store.bounds(Topic.TIMER, 0)
             if self._listed:
-                run = self._listed.take_run(_ENTRIES_READ)
+                run = self._listed.next_run(_ENTRIES_READ)
                 first = max(run.start, start)
                 entries = store.read_units(Topic.TIMER, 0, first, run.stop - first)
                 self._read_entries(first, entries, now_ms)
+                self._listed.drop_before(run.stop)
                 continue
             self._taken = max(self._taken, start)
             entries = store.read_units(Topic.TIMER, 0, self._taken, _ENTRIES_READ)
@@ -269,13 +270,13 @@ class TimerQueue:
                 self._has_more = False
                 return
             self._read_entries(self._taken, entries, now_ms)
-            self._taken += len(entries)
         self._has_more = bool(self._listed) or self._taken < end
 
     def _read_entries(
         self, queue_offset: int, entries: list[tuple[int, int, int]], now_ms: int
     ) -> None:
-        """Read the records of these entries of the timer's queue, from an offset on."""
+        """Read the records of these entries of the timer's queue, from an offset on. If that fails,
+        the next call continues with the record that failed."""
         for number, (log_offset, size, _) in enumerate(entries, queue_offset):
             try:
                 source = self.deliverer.read_record(log_offset, size)
@@ -285,6 +286,10 @@ class TimerQueue:
             else:
                 if source is not None:
                     self._try_to_schedule(source, number, now_ms)
+            if self._listed:
+                self._listed.drop_before(number + 1)
+            else:
+                self._taken = number + 1
 
     def _retry_unread(self, unread: UnreadRecord, now_ms: int) -> None:
         """Retry a record that could not be read: make it due again, or, if its time is unknown,

@@ -87,16 +87,20 @@ class ListedOffsets:
         """The first of them. There must be one."""
         return self._offsets[self._next]
 
-    def take_run(self, count_max: int) -> range:
-        """Return, and remove, the first ones that are consecutive."""
+    def next_run(self, count_max: int) -> range:
+        """Return the first ones that are consecutive. They stay until `drop_before`."""
         offsets, begin = self._offsets, self._next
         end = begin + 1
         while (
             end < len(offsets) and end - begin < count_max and offsets[end] == offsets[end - 1] + 1
         ):
             end += 1
-        self._next = end
         return range(offsets[begin], offsets[end - 1] + 1)
+
+    def drop_before(self, queue_offset: int) -> None:
+        """Drop those before an offset: they are read."""
+        while self and self.first < queue_offset:
+            self._next += 1
 
 
 class SnapshotSaver:

@@ -21,6 +21,7 @@ from escrowmq.delivery.timer_snapshot import (
     decode,
     encode,
 )
+from escrowmq.errors import StorageError
 from escrowmq.testing.disk import CrashLoss
 
 from .later import Later
@@ -68,7 +69,14 @@ def test_listed_offsets_are_read_in_runs() -> None:
     assert not listed
     listed.start(snapshot, 2)
     assert listed.first == 5
-    assert [listed.take_run(3) for _ in range(3)] == [range(5, 8), range(8, 10), range(20, 21)]
+    assert [listed.next_run(3), listed.next_run(2)] == [range(5, 8), range(5, 7)]
+    listed.drop_before(8)
+    assert listed.next_run(3) == range(8, 10)
+    listed.drop_before(9)
+    assert listed.next_run(3) == range(9, 10)
+    listed.drop_before(20)
+    assert listed.next_run(3) == range(20, 21)
+    listed.drop_before(100)
     assert not listed
 
 
@@ -153,6 +161,21 @@ def test_records_that_are_listed_and_not_read_yet_keep_their_segment() -> None:
     assert world.timer.wake_at_ms() == 0
     world.run(20_000)
     assert world.timer.pending_count == 2_001
+
+
+@pytest.mark.usefixtures("early")
+def test_listed_records_are_read_later_if_the_queue_cannot_be_read_at_first() -> None:
+    """They were dropped from the list before they were read, so they were lost."""
+    world = far_one()
+    world.restart()
+    world.disk.unreadable |= {path for path in world.disk.files if Topic.TIMER in path}
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            world.wake()
+    world.disk.unreadable.clear()
+    world.run(86_400_000)
+    assert world.bodies()[-1] == b"far"
+    assert len(world.bodies()) == 101
 
 
 @pytest.mark.usefixtures("early")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.delivery import timer_unread
+from escrowmq.delivery.timer_snapshot import SnapshotSaver
 from escrowmq.errors import StorageError
 
 from .later import Later
@@ -98,3 +99,31 @@ def test_when_hardly_anything_can_be_read_all_wait(monkeypatch: pytest.MonkeyPat
     world.disk.unreadable.clear()
     world.run(timer_unread.WAIT_MAX_MS)
     assert world.bodies() == [b"behind", b"another", b"in the first"]
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_records_before_one_too_many_that_cannot_be_read_are_delivered_once(
+    monkeypatch: pytest.MonkeyPatch, *, is_listed: bool
+) -> None:
+    """Each attempt read them again, and each was delivered as often; those that a snapshot lists
+    were lost."""
+    monkeypatch.setattr(timer_unread, "COUNT_MAX", 1)
+    monkeypatch.setattr(SnapshotSaver, "is_due", lambda *_, **__: is_listed)
+    world = make()
+    while world.store.end_offset < 1 << 16:
+        world.send(b"fills", topic="U")
+    for body in (b"third", b"fourth"):
+        world.send(body, TIMER_DELAY_SEC="50")
+    world.run(1_000)
+    world.sync()
+    world.save()
+    world.restart()
+    assert bool(world.timer._listed) is is_listed
+    world.disk.unreadable |= {FIRST_SEGMENT, f"commitlog/{1 << 16:020d}"}
+    for _ in range(3):
+        with pytest.raises(StorageError):
+            world.wake()
+    world.disk.unreadable.clear()
+    world.run(100_000)
+    expected = [b"in the first", b"behind", b"third", b"fourth", b"last"]
+    assert world.bodies() == expected
