@@ -32,6 +32,7 @@ _RETRY_MS: Final = 1_000
 _RETRY_MAX_MS: Final = 30_000
 _SILENT_MS: Final = 10_000
 _NEVER_MS: Final = (1 << 62) - 1
+_MASTER_ID: Final = 0
 
 _TOPICS_AT_ONCE: Final = 10_000
 """Topics in one registration; 75,000 would exceed the largest frame."""
@@ -245,7 +246,9 @@ class Registration(Part):
             self._register_part(server, part, now_ms, is_whole=is_whole and len(parts) == 1)
 
     def _register_single_topics(self, server: _NameServer, file: TopicFile, now_ms: int) -> None:
-        if self._settings.broker_id < 0:  # a member of a group that has no number yet
+        if self._settings.broker_id != _MASTER_ID:
+            # The request names no broker id, so a slave's topics, which may be older, or a copied
+            # log's first queues of them, would replace its master's.
             return
         code = Request.REGISTER_TOPIC_IN_NAMESRV
         for name, config in self._with_broker_permissions(file).topic_config_table.items():

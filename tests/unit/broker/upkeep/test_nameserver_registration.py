@@ -144,6 +144,22 @@ def test_a_name_server_that_deletes_unnamed_topics_keeps_them_all(
     assert (queues.broker_name, queues.write_queue_nums, queues.perm) == ("broker-a", 3, 4)
 
 
+def test_only_a_master_registers_single_topics() -> None:
+    """A slave learns of a topic from its first record: its registration replaced the master's, with
+    the first queues alone."""
+    exchange = Exchange(
+        BrokerSettings(name_servers="10.0.0.7:9876", registers_single_topics=True, broker_id=1)
+    )
+    server = connect(exchange)
+    (request,) = server.take()
+    server.answer(request)
+    exchange.create_topic("orders")
+    assert server.take() == []
+    exchange.advance(30_100)
+    (request,) = server.take()
+    assert "orders" in topics_of(request)
+
+
 @pytest.mark.parametrize("code", [None, 1], ids=["no answer", "refused"])
 def test_a_topic_that_was_not_registered_is_logged(
     caplog: pytest.LogCaptureFixture, code: int | None
