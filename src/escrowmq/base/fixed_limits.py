@@ -246,6 +246,12 @@ TIMER_PENDING_OF_TOPIC_MAX: Final = TIMER_PENDING_MAX // 2
 TIMER_PENDING_RESERVED: Final = TIMER_PENDING_MAX // 8
 """Of TIMER_PENDING_MAX, those for topics with few."""
 
+TIMER_RECALLS_MAX: Final = 1_000_000
+"""Recalls that wait for the time of their message."""
+
+TIMER_RECALLS_OF_TOPIC_MAX: Final = TIMER_RECALLS_MAX // 2
+"""Those of one topic."""
+
 POPPED_TOPICS_MAX: Final = 100_000
 """Topics recently popped by groups, as shown to operators."""
 

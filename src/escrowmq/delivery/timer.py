@@ -46,6 +46,7 @@ from escrowmq.delivery.timer_file import (
     encode_both_parts,
     encode_head,
 )
+from escrowmq.delivery.timer_recalls import PendingRecalls
 from escrowmq.delivery.timer_records import delivery_ms, has_nearer_copy, recall_key
 from escrowmq.delivery.timer_snapshot import ListedOffsets, SnapshotSaver
 from escrowmq.delivery.timer_unread import UNKNOWN_KEY, UnreadRecord, UnreadRecords
@@ -56,8 +57,6 @@ from escrowmq.store.store import Arrival, Store
 PENDING_MAX: Final = TIMER_PENDING_MAX + 2_000_000
 """The most records in memory. More are read when others have been delivered; only committed
 transactions, which nobody may refuse, can be so many."""
-
-RECALLS_MAX: Final = 1_000_000
 
 _TAKE_MAX: Final = 512
 _ENTRIES_READ: Final = 64
@@ -84,9 +83,7 @@ class TimerQueue:
         """The records before `taken` that a start has still to read."""
         self._snapshots = SnapshotSaver()
         self._blocks = PendingBlocks()
-        self._recalls: set[tuple[str, str]] = set()
-        """The recalls that are pending: key and slot of the recalled message. The key alone does
-        not suffice, because a recall may name another message's key."""
+        self.recalls = PendingRecalls()
         self._past_deliveries = PastDeliveries(store, Property.TIMER_OUT_MS)
         self._marks: ProgressMarks[TimerProgress] = ProgressMarks()
         self._saved: TimerProgress | None = None
@@ -327,15 +324,15 @@ class TimerQueue:
                 return
             if has_nearer_copy(source, slot_ms, self._peer_read_ms):
                 return
+        self.counts.add(source, 1, now_ms)
         recall = source.properties.get(Property.TIMER_DEL_UNIQKEY)
         if recall is None:
-            self.counts.add(source, 1, now_ms)
             if queue_offset >= self._before.taken:
                 topic = source.properties.get(Property.REAL_TOPIC, "")
                 self.delays.count_delay(topic, max(0, slot_ms - source.born_ms) // 1000)
         elif recall == recall_key(source):
             # Older releases accepted this property from clients, for messages of any topic.
-            self.note_recall(recall, source.properties[Property.TIMER_OUT_MS])
+            self.recalls.add(recall, source.properties[Property.TIMER_OUT_MS])
         heapq.heappush(self._heap, key)
         self.due_times.add(key >> OFFSET_BITS)
         self._blocks.add(queue_offset)
@@ -354,9 +351,11 @@ class TimerQueue:
         if source is None:
             return True
         try:
-            is_passed = self._is_recalled(source) or self._past_deliveries.match_delivery(source)
+            is_passed = self.recalls.apply_to(source) or self._past_deliveries.match_delivery(
+                source
+            )
             is_passed = is_passed or self._deliver(source, now_ms)
-            if is_passed and Property.TIMER_DEL_UNIQKEY not in source.properties:
+            if is_passed:
                 self.counts.add(source, -1, now_ms)
         except (OSError, StorageError):
             raise  # of the disk, not of the record
@@ -371,20 +370,6 @@ class TimerQueue:
             Property.TIMER_DEQUEUE_MS: str(now_ms),
         }
         return self.deliverer.deliver(source, restore_message(source, **added), now_ms)
-
-    def note_recall(self, key: str, slot: str) -> None:
-        """Drop the message with this key in this slot when it is due."""
-        if len(self._recalls) < RECALLS_MAX:
-            self._recalls.add((key, slot))
-
-    def _is_recalled(self, source: StoredMessage) -> bool:
-        """Whether a message is recalled, or is itself a recall. Neither is delivered."""
-        properties = source.properties
-        recall, slot = properties.get(Property.TIMER_DEL_UNIQKEY), properties[Property.TIMER_OUT_MS]
-        if recall is not None:
-            self._recalls.discard((recall, slot))
-            return True
-        return bool(self._recalls) and (recall_key(source), slot) in self._recalls
 
     # -- progress --------------------------------------------------------------------------------
 

@@ -46,6 +46,20 @@ class TimerShares:
             _log.warning("%s gets no more delayed messages for now: %s%s", topic, reason, end)
         return reason
 
+    def why_no_recall(self, topic: str, now_ms: int) -> str:
+        """Return why no further message of a topic may be recalled; an empty text if it may. The
+        timer could not remember it, and would deliver the message."""
+        total, count = len(self._timer.recalls), self._timer.counts.recalls_of(topic)
+        if total >= fixed_limits.TIMER_RECALLS_MAX:
+            reason = f"{total} recalls wait for the time of their message"
+        elif count >= fixed_limits.TIMER_RECALLS_OF_TOPIC_MAX:
+            reason = f"{count} recalls of messages of {topic} wait for their time"
+        else:
+            return ""
+        if (end := self._refused.suppressed_note(topic, now_ms)) is not None:
+            _log.warning("no messages of %s are recalled for now: %s%s", topic, reason, end)
+        return reason
+
     def _waiting_count(self) -> int:
         """Return how many records wait, with those that are not read yet. After a start, most of
         these were delivered before."""

@@ -78,9 +78,8 @@ class BrokerState:
         due = DueMessages(store, self.topics)
         self.delays = DelayQueues(store, store_settings, due.put)
         self.timer = TimerQueue(store, settings, due.put)
-        self.delay_rules = DelayRules(
-            store_settings, settings, TimerShares(self.timer, store).why_full
-        )
+        self.timer_shares = TimerShares(self.timer, store)
+        self.delay_rules = DelayRules(store_settings, settings, self.timer_shares.why_full)
         self.polls_counts: Counter[str] = Counter()
         """The number of waiting long polls of each account."""
         self.stats = Stats()
