@@ -17,17 +17,17 @@ async def finish(work: Coroutine[Any, Any, None]) -> None:
     cancelled: asyncio.CancelledError | None = None
     until_s = 0.0
     while not task.done():
+        left_s = None if cancelled is None else until_s - loop.time()
+        # Here, because a scope of anyio that is cancelled cancels each wait, again and again.
+        if left_s is not None and left_s <= 0:
+            task.cancel()
+            break
         try:
-            left_s = None if cancelled is None else until_s - loop.time()
             await asyncio.wait([task], timeout=left_s)
         except asyncio.CancelledError as error:
             if cancelled is None:
                 until_s = loop.time() + _PATIENCE_S
             cancelled = error
-        else:
-            if not task.done():
-                task.cancel()
-                break
     if cancelled is None:
         return task.result()
     if task.done() and not task.cancelled():

@@ -54,6 +54,26 @@ def test_work_that_takes_too_long_is_cancelled_too(monkeypatch: pytest.MonkeyPat
     asyncio.run(go())
 
 
+def test_work_that_takes_too_long_ends_although_its_caller_is_cancelled_without_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cancelled scope of anyio does that; a rollback that hung kept the loop busy for ever."""
+    monkeypatch.setattr(finishing, "_PATIENCE_S", 0.01)
+
+    async def go() -> None:
+        task = asyncio.create_task(finish(asyncio.sleep(1_000)))
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + 10
+        while not task.done() and loop.time() < end_s:
+            await asyncio.sleep(0)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert loop.time() < end_s
+
+    asyncio.run(go())
+
+
 def test_an_error_of_the_work_is_raised() -> None:
     async def fail() -> None:
         await asyncio.sleep(0)
