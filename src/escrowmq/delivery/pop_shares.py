@@ -11,7 +11,8 @@ from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.delivery.pop_check_points import CheckPoints
 
 FEW: Final = 1_000
-"""Groups with fewer check points than this may use the reserve."""
+"""Groups with fewer check points than this may use the reserve, also beyond their account's
+share."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,10 +52,11 @@ class PopShares:
         return False
 
     def _exceeds_share(self, account: str, popping: str) -> bool:
-        most = fixed_limits.CHECK_POINTS_OF_ACCOUNT_MAX
+        counts, most = self._popped.counts, fixed_limits.CHECK_POINTS_OF_ACCOUNT_MAX
+        if counts[popping] < FEW:  # all applications may use one account
+            most += fixed_limits.CHECK_POINTS_RESERVED
         if self._popped.count < most:
             return False
-        counts = self._popped.counts
         groups = self._groups[account] = {
             group for group in self._groups.get(account, ()) if group in counts or group == popping
         }

@@ -48,12 +48,22 @@ def test_some_are_left_for_groups_with_few() -> None:
 
 def test_an_account_has_at_most_half_with_all_its_groups() -> None:
     shared = Shared()
-    assert [shared.pop_all(group, "evil") for group in "abcd"] == [200, 200, 0, 0]
+    assert [shared.pop_all(group, "evil") for group in "abab"] == [200, 200, 0, 0]
     assert shared.pop_all("victims", "victim") == 200
     for point in list(shared.popped._lines["a", "T", 0].open.values())[:150]:
         shared.popped.acknowledge_all(point)
     assert shared.pop_all("b", "evil") == 0, "as many as a group may have"
     assert shared.pop_all("c", "evil") == 150
+
+
+def test_groups_that_acknowledge_nothing_leave_some_for_others_of_their_account() -> None:
+    """All applications may use one account: two groups that were stuck stopped all others."""
+    shared = Shared()
+    assert [shared.pop_all(group, "all") for group in "ab"] == [200, 200]
+    assert shared.pop_all("c", "all") == 10
+    assert sum(shared.pop_all(f"small-{n}", "all") for n in range(20)) == 90
+    assert shared.pop_all("late", "all") == 0, "half of all, and what is reserved"
+    assert shared.pop_all("other", "another") == 200
 
 
 def test_a_group_that_gets_no_more_is_logged(caplog: pytest.LogCaptureFixture) -> None:
