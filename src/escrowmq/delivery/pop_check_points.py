@@ -90,11 +90,11 @@ class CheckPointTrack:
         return self.points[0].pop_ms + self.span_ms
 
     def oldest_record(self) -> int:
-        """Return the lowest offset of its check points' records in the revive queue."""
-        # Those of the same time come from several tracks, in any order; elsewhere the first is
-        # first.
-        points = self.points
-        return min(p.revive_offset for p in points) if self.until_ms else points[0].revive_offset
+        """Return the lowest offset of its open check points' records in the revive queue."""
+        if not self.until_ms:
+            return self.points[0].revive_offset
+        # Those of the same time come from several tracks, in any order.
+        return min(point.revive_offset for point in self.points if not point.is_finished)
 
     def drop_finished(self) -> None:
         """Remove finished check points from the front."""

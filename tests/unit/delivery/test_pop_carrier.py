@@ -66,6 +66,18 @@ def test_a_check_point_is_stored_again_when_many_records_follow_it(carried: Carr
     assert carried.popped.next_due(21_000) is other
 
 
+def test_the_record_of_one_that_is_acknowledged_is_not_needed_any_more(carried: Carried) -> None:
+    """It was, for as long as another one that is due in the same second was open."""
+    carried.end = 1
+    held, other = carried.pop(), carried.pop()
+    for _ in range(2):
+        carried.end += CARRY_MIN
+        assert carried.round() >= 1
+        carried.popped.acknowledge_all(other)
+    assert carried.popped.oldest_records() == {0: held.revive_offset}
+    assert held.revive_offset == carried.end - 1
+
+
 def test_check_points_that_are_not_older_than_the_others_stay(carried: Carried) -> None:
     """Each round stores few again, compared with the records since the last one."""
     points = [carried.pop() for _ in range(CARRY_MIN)]
