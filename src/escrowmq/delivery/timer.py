@@ -133,9 +133,13 @@ class TimerQueue:
         self._has_more = True
 
     def _read_snapshot(self, end: int) -> None:
-        """Skip the records that a snapshot shows as delivered."""
-        snapshot = timer_snapshot.decode(self._store.disk.read(timer_snapshot.PATH))
-        if snapshot is not None and snapshot.shortens(self._before, self._taken, end):
+        """Skip the records that a snapshot shows as delivered. It is removed if the log has lost
+        its end: once that has grown again, it would hide other records from later starts."""
+        disk = self._store.disk
+        snapshot = timer_snapshot.decode(disk.read(timer_snapshot.PATH))
+        if snapshot is not None and snapshot.taken > end:
+            disk.remove(timer_snapshot.PATH)
+        elif snapshot is not None and snapshot.shortens(self._before, self._taken, end):
             self._listed.start(snapshot, self._taken)
             self._taken = snapshot.taken
 

@@ -24,6 +24,7 @@ from escrowmq.txn.end_requests import EndRequests
 from escrowmq.txn.engine import TransactionEngine
 from escrowmq.txn.keyring import Keyring
 from escrowmq.txn.pending_recovery import HalvesRecovery
+from escrowmq.txn.pending_snapshot import PendingSnapshot
 from escrowmq.txn.plain_halves import PlainHalf
 from escrowmq.txn.resume import TransactionResumer
 
@@ -122,7 +123,7 @@ class Transactions:
                 half_offset=half_offset,
                 op_offset=op_offset,
                 is_sound=is_sound,
-                snapshot=pending_snapshot.decode(disk.read(pending_snapshot.PATH)),
+                snapshot=self._read_snapshot(),
             )
         if found.pending_count or found.derived_count:
             _log.info(
@@ -130,6 +131,19 @@ class Transactions:
                 found.pending_count,
                 found.derived_count,
             )
+
+    def _read_snapshot(self) -> PendingSnapshot | None:
+        """Return the snapshot of pending halves. It is removed if the log has lost its end: once
+        that has grown again, it would hide other halves from later starts."""
+        store = self._store
+        snapshot = pending_snapshot.decode(store.disk.read(pending_snapshot.PATH))
+        if snapshot is not None and (
+            snapshot.half_end > store.bounds(Topic.HALF, 0)[1]
+            or snapshot.op_end > store.bounds(Topic.OP, 0)[1]
+        ):
+            store.disk.remove(pending_snapshot.PATH)
+            return None
+        return snapshot
 
     def load_copy(self, now_ms: int, *, half_offset: int, op_offset: int, is_sound: bool) -> None:
         """Load the pending halves on a copy, so that it can take over fast. Write nothing."""

@@ -189,6 +189,36 @@ def test_a_snapshot_of_a_log_that_lost_its_end_is_not_used() -> None:
     assert world.disk.read(timer_snapshot.PATH) is not None
 
 
+def test_a_snapshot_of_a_log_that_lost_its_durable_end_hides_nothing_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A disk that loses what it has synced, or a log from a back-up. The snapshot was used by the
+    first start after the queue had grown beyond it again."""
+    world = Later()
+    world.send(b"far", TIMER_DELAY_SEC="86400")
+    world.sync()
+    world.save()
+    with monkeypatch.context() as early:
+        early.setattr(timer_snapshot, "SNAPSHOT_MIN", 4)
+        for number in range(100):
+            world.send(b"%d" % number, UNIQ_KEY=f"u{number}", TIMER_DELAY_SEC="1")
+        world.run(5_000)
+        wanted = world.store.next_sync(world.now_ms + 20_000)
+        assert wanted is not None
+        world.store.sync_finished(wanted.log_offset, world.now_ms)  # but nothing was synced
+        world.save()
+    assert world.disk.read(timer_snapshot.PATH) is not None
+    world.crash(CrashLoss.ALL)
+    assert world.store.bounds(Topic.TIMER, 0) == (0, 1)
+    assert world.disk.read(timer_snapshot.PATH) is None
+    for number in range(110):
+        world.send(b"new", UNIQ_KEY=f"n{number}", TIMER_DELAY_SEC="1" if number % 2 else "100")
+    world.run(10_000)
+    world.restart()
+    world.run(86_400_000)
+    assert world.bodies().count(b"new") == 110
+
+
 @pytest.mark.usefixtures("early")
 def test_an_unreadable_snapshot_costs_time_alone() -> None:
     world = far_one()

@@ -157,6 +157,27 @@ def test_pending_halves_are_listed_where_many_after_the_oldest_have_ended(
         assert list(found.pending) == list(range(pending))
 
 
+@pytest.mark.parametrize(
+    ("half_end", "op_end", "is_used"), [(4, 2, True), (5, 2, False), (4, 3, False)]
+)
+def test_a_snapshot_of_a_log_that_lost_its_end_hides_nothing_later(
+    ground: Ground, half_end: int, op_end: int, *, is_used: bool
+) -> None:
+    """It was used by the first start after the queues had grown again."""
+    for number in range(4):
+        half = ground.prepare(b"%d" % number)
+        if number in (1, 3):
+            ground.end(half, Verdict.ROLLBACK)
+    ground.disk.replace(pending_snapshot.PATH, pending_snapshot.encode(half_end, op_end, [0, 2]))
+    assert load(transactions_of(ground), ground.now_ms) == [0, 2]
+    assert (ground.disk.read(pending_snapshot.PATH) is not None) is is_used
+    ground.reopen()
+    for number in (4, 5):
+        ground.prepare(b"%d" % number)
+    ground.end(ground.prepare(b"6"), Verdict.ROLLBACK)
+    assert load(transactions_of(ground), ground.now_ms) == [0, 2, 4, 5]
+
+
 def test_pending_halves_are_listed_again_after_a_while() -> None:
     kept = Kept()
     kept.prepare(5)
