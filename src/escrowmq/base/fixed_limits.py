@@ -225,6 +225,10 @@ AUTO_CREATE_TOPICS_MAX: Final = 100_000
 """Topics; above this number none is created by its first message, but an operator may create
 more."""
 
+POP_RETRY_TOPICS_OF_ACCOUNT_MAX: Final = AUTO_CREATE_TOPICS_MAX // 4
+"""Retry topics, each of one group for one popped topic, of the groups that one account has created
+by using them."""
+
 QUEUE_LOCKS_MAX: Final = 1_000_000
 """Queues held by orderly consumers."""
 

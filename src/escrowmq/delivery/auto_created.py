@@ -52,8 +52,12 @@ class AutoCreateQuota:
 
     def add_created(self, name: str) -> None:
         """Record that the present account has created a name."""
-        if self._present.account:
-            self._add(name, self._present.account)
+        self.add_for(name, self._present.account)
+
+    def add_for(self, name: str, account: str) -> None:
+        """Record that a name was created for an account; nothing if that is empty."""
+        if account:
+            self._add(name, account)
 
     def _add(self, name: str, account: str) -> None:
         self.remove_deleted(name)
@@ -99,3 +103,5 @@ class AutoCreatedFile(msgspec.Struct):
 
     topics: dict[str, list[str]] = {}
     groups: dict[str, list[str]] = {}
+    retries: dict[str, list[str]] = {}
+    """The retry topics of popped messages, by the account that has created the group."""

@@ -1,7 +1,8 @@
 """Redelivers popped messages to their group, as copies in the group's retry topic.
 
 If the disk cannot read a message, only its check point is postponed: it may be one file that cannot
-be opened, while the messages of other groups are elsewhere.
+be opened, while the messages of other groups are elsewhere. So is one whose retry topic cannot be
+created, because there are too many.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.base.measure import KeyedCounts
 from escrowmq.base.message import StoredMessage
-from escrowmq.codec.pop_receipt import original_topic
+from escrowmq.codec.pop_receipt import RETRY_V1, RETRY_V2, original_topic, retry_kind, retry_topic
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_check_points import CheckPoint, CheckPoints
 from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.delivery.revive_records import CheckPointKey, redelivery_copy
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.errors import StorageError
+from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.store import PutStatus, Store
 
 _LASTING: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
@@ -65,14 +66,14 @@ class Redelivery:
         """The number of messages by group, topic and outcome."""
 
     def redeliver(self, point: CheckPoint, now_ms: int) -> bool:
-        """Redeliver the messages of a due check point; postpone it if some cannot be read. Return
-        False if the store accepts no messages now."""
+        """Redeliver the messages of a due check point; postpone it if some cannot be read, or there
+        are too many topics. Return False if the store accepts no messages now."""
         handle = point.identity()
         failure: Exception | None = None
         for queue_offset in point.open_offsets():
             try:
                 is_done = self._try_to_redeliver(handle, queue_offset, now_ms)
-            except (OSError, StorageError) as error:
+            except (OSError, StorageError, UsageError) as error:
                 failure = error
                 continue
             if not is_done:
@@ -103,8 +104,8 @@ class Redelivery:
         it must be retried later."""
         try:
             return self._redeliver_message(handle, queue_offset, now_ms)
-        except (OSError, StorageError):
-            raise  # of the disk, not of the message
+        except (OSError, StorageError, UsageError):
+            raise  # of the disk or the table of topics, not of the message
         except Exception as error:  # noqa: BLE001 - one message; set aside, the others' turn comes
             self.dropped_count += 1
             _log.exception(
@@ -120,6 +121,9 @@ class Redelivery:
             or self._groups.find(group) is None
         ):
             return True  # as in RocketMQ: a message that no longer exists gets nothing
+        is_v2 = self._retries.uses_newer_name(topic, group, is_v2=self._settings.has_retry_topic_v2)
+        if not retry_kind(topic):
+            self._check_quota(topic, group, is_v2=is_v2)
         entries = self._store.read_units(topic, handle.queue_id, queue_offset, 1)
         source = self._read(*entries[0][:2]) if entries else None
         if source is None:
@@ -127,10 +131,10 @@ class Redelivery:
             if (end := self._lost.suppressed_note(queue, now_ms)) is not None:
                 _log.warning("%s no longer has message %d%s", queue, queue_offset, end)
             return True
-        is_v2 = self._retries.uses_newer_name(topic, group, is_v2=self._settings.has_retry_topic_v2)
         message = redelivery_copy(source, handle, host=self._host, is_v2=is_v2)
         if self._topics.get(message.topic) is None:
-            self._topics.get_or_create(message.topic, now_ms=now_ms)
+            account = self._groups.made.account_of(group)
+            self._topics.create_retry_topic(message.topic, account, now_ms)
             if self._offsets.get(group, message.topic, 0) < 0:
                 self._offsets.commit(group, message.topic, 0, 0, now_ms)  # marks it as this group's
         put = self._store.put(message, now_ms)
@@ -141,3 +145,10 @@ class Redelivery:
             reason = put.reason or put.status.value
             _log.warning("%s: not redelivered: %s%s", topic, reason, end)
         return put.status in _LASTING
+
+    def _check_quota(self, topic: str, group: str, *, is_v2: bool) -> None:
+        """Raise UsageError if a message needs a retry topic that the group may not get."""
+        if self._topics.get(retry_topic(topic, group, RETRY_V2 if is_v2 else RETRY_V1)) is None:
+            fault = self._topics.retry_topic_fault(self._groups.made.account_of(group))
+            if fault:
+                raise UsageError(fault)

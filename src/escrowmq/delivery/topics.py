@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base import fixed_limits
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import AUTO_CREATE_TOPICS_MAX, TOPIC_SIZE_MAX
 from escrowmq.base.message import Topic
@@ -133,6 +134,8 @@ class TopicTable:
     ) -> None:
         self._settings = settings
         self.made = made or AutoCreateQuota()
+        self.made_retries = AutoCreateQuota()
+        """The retry topics of popped messages, each with the account that created its group."""
         self._count_max = count_max
         self._topics: dict[str, TopicConfig] = {}
         self.system: set[str] = set()
@@ -212,6 +215,7 @@ class TopicTable:
             self.requested_changes_count += 1
             return False
         self.made.remove_deleted(name)
+        self.made_retries.remove_deleted(name)
         self._note_change(name, now_ms)
         return True
 
@@ -342,3 +346,21 @@ class TopicTable:
             )
             self.put(config, now_ms)
         return config
+
+    def retry_topic_fault(self, account: str) -> str:
+        """Return why a group that an account has created may get no retry topic for one more topic
+        that it pops; an empty text if it may. Groups of operators have no account."""
+        if len(self._topics) >= self._count_max:
+            return (
+                f"there are {len(self._topics)} topics, and popped messages create retry topics "
+                f"only while there are fewer than {self._count_max}; delete unused ones"
+            )
+        count = self.made_retries.count(account)
+        if account and count >= fixed_limits.POP_RETRY_TOPICS_OF_ACCOUNT_MAX:
+            return f"the groups of account {account} have {count} retry topics; delete unused ones"
+        return ""
+
+    def create_retry_topic(self, name: str, account: str, now_ms: int) -> None:
+        """Create a retry topic of popped messages, which counts for an account."""
+        self.made_retries.add_for(name, account)
+        self.get_or_create(name, now_ms=now_ms)

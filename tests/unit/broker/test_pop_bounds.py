@@ -393,3 +393,26 @@ def test_what_cannot_be_stored_is_said_with_its_reason_and_tried_again_after_a_w
     world.now_ms += RETRY_MS
     assert ledger.wake_at_ms() == world.now_ms
     assert [ledger.redeliver_due(world.now_ms - 1), ledger.redeliver_due(world.now_ms)] == [0, 1]
+
+
+def test_pops_create_no_retry_topics_beyond_the_limit_of_topics(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One client popped with any number of groups, and each got a topic, which name servers refused
+    to register beyond their limit."""
+    world, _ = make()
+    groups = [PopConsumer(world, group=f"G{number}") for number in range(3)]
+    assert [len(group.pop()) for group in groups] == [1, 1, 1]
+    topics = world.core.broker.topics
+    topics._count_max = len(topics.names()) + 2
+    world.run(10_000 + GRACE_MS)
+    assert [group.pop()[0].reconsume_times for group in groups[:2]] == [1, 1]
+    assert groups[2].pop() == []
+    assert len(topics.names()) == topics._count_max
+    assert caplog.text.count("are redelivered to group G2 later: there are ") == 1
+    refused = PopConsumer(world, group="G3").ask()
+    assert refused.code == 1
+    assert "no retry topic for what G3 does not acknowledge: there are " in (refused.remark or "")
+    topics.delete("%RETRY%G0_T", world.now_ms)
+    world.run(PUT_OFF_MAX_MS + 1_000)
+    assert [got.reconsume_times for got in groups[2].pop()] == [1], "nothing is lost"

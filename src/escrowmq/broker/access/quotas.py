@@ -160,6 +160,7 @@ class Quotas:
             return
         self._topics.made.load(file.topics)
         self._groups.made.load(file.groups)
+        self._topics.made_retries.load(file.retries)
 
     def wake(self, now_ms: int) -> None:
         """Save which account created which names, if a save is due."""
@@ -178,13 +179,16 @@ class Quotas:
             return []
         self._saved_changes = self._names_version
         file = AutoCreatedFile(
-            topics=self._topics.made.names_by_account(), groups=self._groups.made.names_by_account()
+            topics=self._topics.made.names_by_account(),
+            groups=self._groups.made.names_by_account(),
+            retries=self._topics.made_retries.names_by_account(),
         )
         return [(auto_created.PATH, msgspec.json.encode(file))]
 
     @property
     def _names_version(self) -> int:
-        return self._topics.made.changes + self._groups.made.changes
+        topics = self._topics
+        return topics.made.changes + topics.made_retries.changes + self._groups.made.changes
 
     # -- connections -------------------------------------------------------------------------
 

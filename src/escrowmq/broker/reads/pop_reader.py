@@ -169,17 +169,22 @@ class QueuePopper:
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if not group.consume_enable:
             return Refusal(Response.NO_PERMISSION, f"subscription group no permission, {name}")
-        return self._progress_refusal(name, header.topic, now_ms)
+        return self._newcomer_refusal(header, now_ms)
 
-    def _progress_refusal(self, group: str, topic: str, now_ms: int) -> Refusal | None:
+    def _newcomer_refusal(self, header: PopHeader, now_ms: int) -> Refusal | None:
         """Return why a group that is new to a topic may not pop from it, because too many offsets
-        are kept; None if it may."""
-        offsets = self._offsets
-        if not offsets.shares.is_crowded or offsets.offsets_of(group, topic):
+        are kept, or there are too many topics; None if it may."""
+        offsets, group = self._offsets, header.consumer_group
+        fault = self._topics.retry_topic_fault(self._groups.made.account_of(group))
+        if not (offsets.shares.is_crowded or fault) or offsets.offsets_of(group, header.topic):
             return None
-        why = offsets.shares.why_not(group, now_ms)
-        remark = f"the progress of {group} is not kept: {why}"
-        return Refusal(Response.SYSTEM_ERROR, remark) if why else None
+        if offsets.shares.is_crowded and (why := offsets.shares.why_not(group, now_ms)):
+            remark = f"the progress of {group} is not kept: {why}"
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        if not fault or header.order or any(map(self._topics.get, self.retry_topics(header))):
+            return None
+        remark = f"no retry topic for what {group} does not acknowledge: {fault}"
+        return Refusal(Response.SYSTEM_ERROR, remark)
 
     # -- what there is ---------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from escrowmq.base import fixed_limits
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
@@ -16,8 +17,8 @@ SECRET = "secret-of-all"
 FILE = f"""
 accounts:
 - {{accessKey: operator, secretKey: {SECRET}, admin: true}}
-- {{accessKey: greedy-1, secretKey: {SECRET}, topicPerms: [T=PUB|SUB], groupPerms: [CG=SUB]}}
-- {{accessKey: modest-1, secretKey: {SECRET}, topicPerms: [T=PUB|SUB], groupPerms: [CG=SUB]}}
+- {{accessKey: greedy-1, secretKey: {SECRET}, topicPerms: [T=PUB|SUB], defaultGroupPerm: SUB}}
+- {{accessKey: modest-1, secretKey: {SECRET}, topicPerms: [T=PUB|SUB], defaultGroupPerm: SUB}}
 """.encode()
 BUSY, FLOW_CONTROL = 2, 215
 HOLD_MS = 60_000
@@ -292,3 +293,32 @@ def test_long_polls_that_keep_much_count_as_several() -> None:
     assert [bool(poll) for poll in polls] == [False, True, True]
     assert "escrowAccountPolls=10" in (polls[1].now.remark or "")
     assert not come(exchange, "modest-1").begin_pull("T", hold_ms=HOLD_MS)
+
+
+def test_retry_topics_of_the_groups_of_an_account_are_bounded_also_after_a_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fixed_limits, "POP_RETRY_TOPICS_OF_ACCOUNT_MAX", 2)
+    exchange = world()
+    greedy, modest = come(exchange, "greedy-1"), come(exchange, "modest-1")
+    greedy.send("T")
+
+    def pop(caller: Caller, group: str) -> Command:
+        fields = {
+            "consumerGroup": group, "topic": "T", "queueId": "-1", "maxMsgNums": "1",
+            "invisibleTime": "10000", "pollTime": "0", "bornTime": str(exchange.now_ms),
+            "initMode": "0", "order": "false",
+        }  # fmt: skip
+        return caller.ask(Request.POP_MESSAGE, fields)
+
+    for number in range(3):
+        assert pop(greedy, f"greedy-{number}").code == 0
+    exchange.advance(20_000)
+    retries = [name for name in exchange.core.broker.topics.names() if name.endswith("_T")]
+    assert retries == ["%RETRY%greedy-0_T", "%RETRY%greedy-1_T"]
+    exchange.reopen()
+    greedy, modest = come(exchange, "greedy-1"), come(exchange, "modest-1")
+    refused = pop(greedy, "greedy-3")
+    assert refused.code == 1
+    assert "the groups of account greedy-1 have 2 retry topics" in (refused.remark or "")
+    assert pop(modest, "modest").code == 0
