@@ -60,6 +60,8 @@ class GroupMembership:
         self._on_ready: Callable[[], None] | None = None
         self.on_cut: Callable[[CutRequired], None] | None = None
         """Callback of a copy whose log has bytes that its master's does not have."""
+        self.on_failure: Callable[[], None] | None = None
+        """Ends the member, because its broker works only in part."""
 
     def report(self, *, is_master: bool, end: int, confirmed: int) -> GroupReport:
         """Report the state of the group as this member knows it."""

@@ -204,6 +204,17 @@ class BrokerNode:
         """Start to accept clients, in a task. A group's master calls this as soon as messages that
         consumers see will survive the next fail-over."""
         self._letting_in = asyncio.get_running_loop().create_task(self._accept_clients())
+        self._letting_in.add_done_callback(self._end_without_ports)
+
+    def _end_without_ports(self, task: asyncio.Task[None]) -> None:
+        """End a group's master that could not open all ports for clients: another member can. The
+        group sees that it lives, and would let it lead on."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        _log.critical("this member stops: it cannot open its ports for clients", exc_info=error)
+        membership = self._membership
+        if membership is not None and membership.on_failure is not None:
+            membership.on_failure()
 
     async def _accept_clients(self) -> None:
         """Open the ports for clients."""

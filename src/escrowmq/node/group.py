@@ -383,6 +383,7 @@ class GroupNode:
         membership.epoch_end = epoch_end
         membership.before = before
         membership.on_cut = self._order_cut
+        membership.on_failure = self._on_failure
         number = 0 if master_of is not None else self._own_broker_id()
         node = plan.make(membership, number)
         assert self._open is not None

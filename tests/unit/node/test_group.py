@@ -24,7 +24,9 @@ from escrowmq.group.membership import GroupMembership
 from escrowmq.group.orders import FollowMaster
 from escrowmq.group.state import PATH, MemberState, decode_state
 from escrowmq.net.disk import FileDisk
+from escrowmq.net.incoming_connections import bind_port
 from escrowmq.net.tls import PortOptions
+from escrowmq.node import broker as node_broker
 from escrowmq.node.broker import BrokerNode
 from escrowmq.node.broker_factory import BrokerFactory
 from escrowmq.node.broker_ports import GroupPorts
@@ -64,11 +66,13 @@ async def member(
     opened: Callable[[BrokerNode], Awaitable[None]] = at_once,
     authority: MemoryAuthority | None = None,
     ended: list[bool] | None = None,
+    grpc_port: int | None = None,
 ) -> AsyncIterator[GroupNode]:
     """A member that is alone in its group. `opened`: what happens when a broker of it has been
     opened, before it is used. `ended`: gets an entry if the member ends by itself; by default it
-    must not."""
+    must not. `grpc_port`: 0 for one that the system picks."""
     settings, store = BrokerSettings(name="b"), StoreSettings(log_segment_size=1 << 20)
+    grpc_socket = None if grpc_port is None else bind_port(HOST, grpc_port)
     process = BrokerFactory(
         settings=settings,
         store=store,
@@ -76,12 +80,12 @@ async def member(
         data=str(folder),
         host=HOST,
         port=0,
-        grpc_port=None,
+        grpc_port=grpc_socket,
         port_options=PortOptions(),
         ports=PortSettings(),
         replica=None,
     )
-    doors = GroupPorts(ReplicaSettings(), host=HOST, port=0, grpc_socket=None)
+    doors = GroupPorts(ReplicaSettings(), host=HOST, port=0, grpc_socket=grpc_socket)
     has_ended: list[bool] = [] if ended is None else ended
     async with AsyncExitStack() as closing:
         closing.callback(doors.close)
@@ -417,3 +421,23 @@ def test_an_authority_that_did_not_answer_at_the_start_is_tested_when_it_does(
             assert bool(authority.writes_count) is is_fit
 
     asyncio.run(main())
+
+
+def test_a_master_that_cannot_open_its_ports_for_clients_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It led on, without a port for gRPC clients, and nothing was logged."""
+
+    def make(*_: object, **_more: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(node_broker, "self_signed_tls", make)
+
+    async def main() -> None:
+        ended: list[bool] = []
+        async with member(tmp_path, grpc_port=0, ended=ended):
+            await until(lambda: bool(ended))
+
+    asyncio.run(main())
+    assert "this member stops: it cannot open its ports for clients" in caplog.text
+    assert "No space left on device" in caplog.text
