@@ -8,6 +8,7 @@ import pytest
 
 from escrowmq.base.codes import Request, Response
 from tests.harness.caller import COMMIT
+from tests.harness.group import KEY
 from tests.harness.pair import log_of
 
 from .test_failover import about_to_join, bodies, formed, prepared, report_of, sent, store_of
@@ -235,3 +236,31 @@ def test_a_rebuild_is_refused_while_the_authority_does_not_answer() -> None:
     world.until(world.are_in_sync)
     assert world.serving is master
     assert bodies(master) == [b"one"]
+
+
+def test_a_rebuild_without_the_record_gives_no_epoch_a_number_that_another_has() -> None:
+    """The logs of both had the same epochs, and the former master's was taken for a copy."""
+    world, first = formed()
+    second, away = (host for host in world.hosts.values() if host is not first)
+    sent(world, first, b"one")
+    world.advance(1_000)
+    away.kill()
+    world.until(lambda: world.record is not None and away.name not in world.record.in_sync)
+    assert first.broker is not None
+    first.broker.connect().begin(Request.ESCROW_GROUP_SWITCH, {"member": second.name})
+    world.until(lambda: world.serving is second)
+    sent(world, second, b"two")  # in epoch 2, which the third has never heard of
+    first.kill()
+    second.kill()
+    world.authority.delete(KEY)
+    away.start()
+    world.advance(1_000)
+    away.member.take_over_now(world.now_ms, is_forced=True)
+    away.after()
+    world.until(lambda: world.serving is away)
+    sent(world, away, b"TWO")
+    first.start()
+    second.start()
+    world.until(world.are_in_sync)
+    assert bodies(away) == [b"one", b"TWO"]
+    assert {log_of(store_of(host)) for host in (first, second)} == {log_of(store_of(away))}

@@ -26,6 +26,7 @@ from escrowmq.group.record import (
     GroupRecord,
     NewMaster,
     decoded_or_fault,
+    epochs_to_skip,
     first_record,
     succeeding_record,
     with_in_sync,
@@ -343,18 +344,18 @@ class GroupMember:
 
     def _take_over_by_force(self, record: GroupRecord | None) -> None:
         """Take over by force: an operator accepts the loss of records that this member lacks."""
-        group = self.state.group
+        group, skipped = self.state.group, epochs_to_skip(self._mark())
         if record is None:
-            self._propose_group(group or self._mark(), self.state.seen + 1)
+            self._propose_group(group or self._mark(), self.state.seen + 1 + skipped)
         else:
             self.record = replace(record, group=group or record.group, in_sync={record.master: ""})
-            self._take_over()
+            self._take_over(skipped)
 
-    def _take_over(self) -> None:
+    def _take_over(self, skipped: int = 0) -> None:
         """Promise, durably, to take no more data of the present epoch; then propose the next."""
         record, state = self.record, self.state
         assert record is not None
-        epoch = max(record.epoch, state.seen) + 1
+        epoch = max(record.epoch, state.seen) + 1 + skipped
         self._propose_to_lead(
             succeeding_record(record, self._as_master(), epoch=epoch, mark=self._mark())
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Final, NamedTuple
+from zlib import crc32
 
 import msgspec
 from msgspec import Meta
@@ -11,6 +12,8 @@ from escrowmq.errors import UsageError
 
 _FORMAT: Final = 1
 RECORD_SIZE_MAX: Final = 65_536
+_SKIPPED_EPOCHS_MAX: Final = 65_536
+"""Far more than members fail over in a year, and few for the ints of RocketMQ's tools."""
 
 Epoch = Annotated[int, Meta(ge=1)]
 
@@ -132,6 +135,13 @@ class NewMaster(NamedTuple):
     incarnation: str
     address: str
     client_address: str
+
+
+def epochs_to_skip(mark: str) -> int:
+    """Return how many numbers for epochs a member skips that leads by force: some that it does not
+    know may be used, if the record was lost with the members that led. Two epochs of one number
+    would let two logs pass for equal. `mark` is a random text."""
+    return crc32(mark.encode()) % _SKIPPED_EPOCHS_MAX
 
 
 def first_record(group: str, master: NewMaster, *, epoch: int, mark: str) -> GroupRecord:

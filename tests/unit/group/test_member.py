@@ -207,7 +207,7 @@ def test_a_rebuild_that_was_being_written_is_taken_back_when_it_is_too_late(
     assert written.mark == "m"
     member.write_succeeded(VersionedRecord(written.encode(), "2"), answered_ms + 1)
     assert member.state.proposal is None
-    assert member.state.promised_epoch == (2 if is_done else 1)
+    assert (member.state.promised_epoch > 1) is is_done
     assert any(isinstance(one, BecomeMaster) for one in member.take_orders()) is is_done
 
 
