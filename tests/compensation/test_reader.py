@@ -164,6 +164,10 @@ class Failing:
     def __init__(self) -> None:
         self.fails = 0
         self.consumed: list[str] = []
+        self.again: list[str] = []
+
+    def consume_again(self, members: list[str]) -> None:
+        self.again += members
 
     def consume(self, members: list[str]) -> None:
         if self.fails:
@@ -187,11 +191,25 @@ def test_a_worker_adds_later_what_the_server_refused(monkeypatch: pytest.MonkeyP
     assert sets.consumed[2:] == ["D@paid", "E@paid", "F@paid"]
 
 
+def test_a_worker_says_of_a_redelivered_message_that_it_is_one() -> None:
+    """Its announcement may be removed already, and then it stayed in its set for ever."""
+    sets = Failing()
+    worker = Worker(Done(), sets)  # type: ignore[arg-type]
+    for name in "ABA":
+        worker(committed(name))
+    assert (sets.consumed, sets.again) == (["A@paid", "B@paid"], ["A@paid"])
+
+
 class Done:
-    """A business that has processed what it gets."""
+    """A business that has processed what it gets, once."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
 
     def apply(self, message: escrowmq.ReceivedMessage) -> bool:
-        return True
+        is_new = message.message_id not in self._ids
+        self._ids.add(message.message_id)
+        return is_new
 
 
 def committed(name: str) -> escrowmq.ReceivedMessage:

@@ -64,6 +64,38 @@ def test_an_announcement_that_was_stored_twice_is_no_other_one(redis_server: Red
     sets.close()
 
 
+def test_a_message_that_is_consumed_again_leaves_nothing_for_ever(
+    redis_server: RedisServer,
+) -> None:
+    """No announcement was left that would have removed it."""
+    with redis.Redis.from_url(redis_server.url) as client:
+        sets = RedisSets(client)
+        sets.announce(["x", "y"])
+        sets.consume(["x", "y"])
+        assert lost(sets) == []
+        sets.consume(["x"])  # by a worker that knows no better
+        assert lost(sets) == []
+        assert sets.counts() == (0, 0)
+        sets.consume_again(["y"])
+        for _ in range(3):
+            assert lost(sets) == []
+        assert client.keys() == []
+
+
+def test_a_message_consumed_again_counts_if_its_announcement_is_still_to_come(
+    redis_server: RedisServer,
+) -> None:
+    """Its worker was killed before it added the message."""
+    sets = RedisSets(redis_server.url)
+    sets.consume_again(["x"])
+    assert lost(sets) == []
+    sets.announce(["x"])
+    assert [(some.lost, some.both_count) for some in sets.compare()] == [([], 1)]
+    assert lost(sets) == []
+    assert sets.counts() == (0, 0)
+    sets.close()
+
+
 def test_a_hundred_thousand_ids(redis_server: RedisServer) -> None:
     sets = RedisSets(redis_server.url)
     ids = [f"{number:032d}@paid" for number in range(100_000)]

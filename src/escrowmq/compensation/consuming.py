@@ -81,14 +81,17 @@ class Worker:
 
     def __call__(self, message: escrowmq.ReceivedMessage) -> None:
         """Consume one message. It counts as consumed once the business has processed it."""
-        self._business.apply(message)
+        is_new = self._business.apply(message)
         member = member_of(message)
         if member is None:
             return
         with self._lock:
             missing, self._missing = self._missing, []
         try:
-            self._sets.consume([*missing, str(member)])
+            if missing or is_new:
+                self._sets.consume([*missing, str(member)] if is_new else missing)
+            if not is_new:
+                self._sets.consume_again([str(member)])
         except redis.RedisError as error:
             if not missing:
                 _log.warning("the set of consumed messages is not updated from now on: %s", error)

@@ -105,12 +105,19 @@ class RedisSets:
         """Add consumed messages."""
         self._add_members("consumed", members)
 
+    def consume_again(self, members: Iterable[str]) -> None:
+        """Add messages that were delivered again after the business had processed them. They are
+        probably matched and removed, and no announcement will remove them another time: those that
+        are still without one in the second comparison from now are dropped."""
+        self._add_members("again", members)
+
     def compare(self) -> Iterator[Compared]:
         """Remove the members that are in both sets; yield the announced ones, bucket by bucket.
         Each bucket is compared and cleared in one MULTI.
 
         The removed members are kept until the next comparison: a producer that got no answer
-        stores an announcement twice, and the second one may be read after this comparison."""
+        stores an announcement twice, and the second one may be read after this comparison, as a
+        message may be consumed a second time."""
         for number in range(self._buckets_count):
             found = self._compare_bucket(number)
             if found.lost or found.both_count:
@@ -150,16 +157,21 @@ class RedisSets:
     def _compare_bucket(self, number: int) -> Compared:
         announced, consumed = self._key("announced", number), self._key("consumed", number)
         lost, matched = self._key("lost", number), self._key("matched", number)
+        again, again_before = self._key("again", number), self._key("again-before", number)
+        done_ones = self._key("done", number)
         pipe = self._redis.pipeline(transaction=True)
         pipe.sdiffstore(announced, [announced, matched])  # of the comparison before
-        pipe.sinterstore(matched, [announced, consumed])
+        pipe.sdiffstore(consumed, [consumed, matched])
+        pipe.sunionstore(done_ones, [consumed, again, again_before])
+        pipe.sinterstore(matched, [announced, done_ones])
         pipe.sdiffstore(lost, [announced, matched])
         pipe.sdiffstore(consumed, [consumed, matched])
+        pipe.sdiffstore(again_before, [again, matched])
         pipe.sunionstore(announced, [lost])
         pipe.smembers(lost)
-        pipe.delete(lost)
+        pipe.delete(lost, done_ones, again)
         done = pipe.execute()
-        both_count, found = cast("int", done[1]), cast("set[Any]", done[5])
+        both_count, found = cast("int", done[3]), cast("set[Any]", done[8])
         texts = sorted(one.decode() if isinstance(one, bytes) else str(one) for one in found)
         return Compared(texts, both_count)
 
