@@ -321,6 +321,8 @@ def test_pages_are_asked_for_while_items_are_taken(
             admin.transactions.show("0" * 32)
         with pytest.raises(UsageError):
             admin.transactions.commit("what?")
+        with pytest.raises(UsageError, match="min_age_ms=-5; at least 0 is"):
+            admin.transactions.count(min_age_ms=-5)
 
 
 def test_a_foreign_broker_shows_no_transactions(server: Server, peer: str) -> None:

@@ -10,7 +10,7 @@ from escrowmq.base.human_format import format_moment
 from escrowmq.cli.cluster_verbs import OK, REFUSED, add_action, print_change, run_action
 from escrowmq.cli.dry_run import add_dry_run_option, call_preview, print_preview
 from escrowmq.cli.printing import print_error_line, print_json, print_line
-from escrowmq.cli.times import parse_count
+from escrowmq.cli.times import parse_count, parse_whole
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -45,8 +45,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     at = add_action(actions, "at", "show messages of a queue")
     at.add_argument("topic", metavar="TOPIC")
     at.add_argument("broker", metavar="BROKER")
-    at.add_argument("queue", metavar="QUEUE", type=int)
-    at.add_argument("offset", metavar="OFFSET", type=int)
+    at.add_argument("queue", metavar="QUEUE", type=parse_whole)
+    at.add_argument("offset", metavar="OFFSET", type=parse_whole)
     at.add_argument(
         "--limit", type=parse_count, default=1, help="maximum number of messages (default 1)"
     )

@@ -9,6 +9,7 @@ from escrowmq.base.human_format import format_moment
 from escrowmq.cli.cluster_verbs import OK, add_action, print_change, print_items, run_action
 from escrowmq.cli.dry_run import add_dry_run_option, call_preview, call_with_admin, print_preview
 from escrowmq.cli.printing import print_error_line, print_json, print_line
+from escrowmq.cli.times import parse_whole
 from escrowmq.errors import UsageError
 from escrowmq.net.clock import LocalZone, SystemClock
 
@@ -36,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="TIME: 09:00 (today, in the zone of this machine), 2026-11-21T10:00:00Z, or "
         "milliseconds since the epoch; OFFSET with --queue",
     )
-    reset.add_argument("--queue", type=int, help="only this queue, to an offset")
+    reset.add_argument("--queue", type=parse_whole, help="only this queue, to an offset")
     reset.add_argument("--broker", default="", help="the queue's broker")
     clone = add_action(actions, "clone", "give one group the offsets of another")
     clone.add_argument("source", metavar="FROM_GROUP")

@@ -18,7 +18,7 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.upkeep.start_checks import table_parsers
 from escrowmq.cli.printing import print_error_line, print_line
 from escrowmq.cli.progress import Progress
-from escrowmq.cli.times import parse_count
+from escrowmq.cli.times import parse_count, parse_whole
 from escrowmq.codec.log_walker import LogWalker
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, EscrowMQError
@@ -48,17 +48,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
         action.add_argument("--json", action="store_true", help="machine-readable output")
     check.add_argument(
-        "--index-slots", type=int, help="maxHashSlotNum of the store, if it is not the default"
+        "--index-slots",
+        type=parse_count,
+        help="maxHashSlotNum of the store, if it is not the default",
     )
     check.add_argument(
-        "--index-entries", type=int, help="maxIndexNum of the store, if it is not the default"
+        "--index-entries",
+        type=parse_count,
+        help="maxIndexNum of the store, if it is not the default",
     )
     dump.add_argument("--topic", help="only this topic's messages")
-    dump.add_argument("--queue", type=int, help="only this queue's messages, in the queue's order")
+    dump.add_argument(
+        "--queue", type=parse_whole, help="only this queue's messages, in the queue's order"
+    )
     dump.add_argument(
         "--from",
         dest="begin",
-        type=int,
+        type=parse_whole,
         default=0,
         metavar="OFFSET",
         help="begin at this queue offset (with --topic and --queue) or log offset",

@@ -8,10 +8,14 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
+from escrowmq.base.fixed_limits import LONG_MAX
+
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NUMBER_MAX: Final = 100_000_000
 """Limit of a number: the seconds of three years. A larger number is a typing error, and too large
 for timers."""
+
+_DIGITS_MAX: Final = 19
 
 _SPAN: Final = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 
@@ -48,6 +52,15 @@ def parse_count(text: str) -> int:
     if not (text.isdecimal() and 1 <= int(text) <= _NUMBER_MAX):
         raise argparse.ArgumentTypeError(
             f"{text!r}: a whole number from 1 to {_NUMBER_MAX} is expected"
+        )
+    return int(text)
+
+
+def parse_whole(text: str) -> int:
+    """Parse a whole number from 0 on, such as an offset."""
+    if not (text.isdecimal() and len(text) <= _DIGITS_MAX and int(text) <= LONG_MAX):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: a whole number from 0 to {LONG_MAX} is expected"
         )
     return int(text)
 

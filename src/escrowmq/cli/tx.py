@@ -11,7 +11,7 @@ from escrowmq.cli.cluster_verbs import OK, add_action, print_change, print_items
 from escrowmq.cli.dry_run import add_dry_run_option, call_preview, print_preview
 from escrowmq.cli.live import ChangeRates, Row, add_live_options, largest_counts, show_live
 from escrowmq.cli.printing import print_json, print_line
-from escrowmq.cli.times import parse_count, parse_duration_ms
+from escrowmq.cli.times import parse_count, parse_duration_ms, parse_whole
 from escrowmq.net.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _add_filter_options(parser: argparse.ArgumentParser) -> None:
             help=f"stored {about} this long ago: 90s, 5m, 2h, 1d",
         )
         parser.add_argument(
-            f"--{name}-age-ms", type=int, metavar="MS", help="the same in milliseconds"
+            f"--{name}-age-ms", type=parse_whole, metavar="MS", help="the same in milliseconds"
         )
 
 

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
 import pytest
 
+from escrowmq.cli.main import build_parser
 from escrowmq.cli.times import (
     parse_amount,
     parse_count,
     parse_duration_ms,
     parse_seconds,
     parse_time_ms,
+    parse_whole,
 )
 
 
@@ -59,3 +62,37 @@ def test_a_count_is_a_whole_number_from_one_on(text: str) -> None:
     assert parse_count("1") == 1
     with pytest.raises(argparse.ArgumentTypeError, match="a whole number from 1 to 100000000"):
         parse_count(text)
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "1e3", "9" * 19, "9" * 5_000, "first", ""])
+def test_an_offset_is_a_whole_number_from_zero_on(text: str) -> None:
+    assert parse_whole("0") == 0
+    assert parse_whole(str((1 << 63) - 1)) == (1 << 63) - 1
+    with pytest.raises(argparse.ArgumentTypeError, match="a whole number from 0 to 92233"):
+        parse_whole(text)
+
+
+CHECKED_LATER = {
+    "port", "http_port", "grpc_port", "nameserver_port",  # when they are bound; -1 means none
+    "queues", "read_queues", "write_queues", "attempts", "retry_queues", "rate", "rounds",
+}  # fmt: skip
+"""Numbers whose bounds are in the error of what they are for."""
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    if (fill := getattr(parser, "declare_options", None)) is not None:
+        fill()
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for one in action.choices.values():
+                yield from parsers(one)
+
+
+def test_no_option_takes_a_negative_number_without_a_look() -> None:
+    """`store check --index-slots -1` said that an index was damaged, `store dump --queue -1` showed
+    nothing, and `tx list --min-age-ms -5` told the words of the protocol."""
+    found = {a.dest for one in parsers(build_parser()) for a in one._actions if a.type is int}
+    assert found <= CHECKED_LATER
+    found = {a.dest for one in parsers(build_parser()) for a in one._actions if a.type is float}
+    assert not found

@@ -363,6 +363,8 @@ class Transactions:
         names = {"bundle": "transaction", "state": "state",
                  "min_age_ms": "minAgeMs", "max_age_ms": "maxAgeMs"}  # fmt: skip
         for name, value in wanted.items():
+            if isinstance(value, int) and value < 0:
+                raise UsageError(f"{name}={value}; at least 0 is allowed")
             if name in names and value is not None:
                 body[names[name]] = value
         return body
