@@ -22,12 +22,16 @@ from escrowmq.delivery.pop_check_points import CheckPoint, CheckPoints
 from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.delivery.revive_records import CheckPointKey, redelivery_copy
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.errors import StorageError, UsageError
+from escrowmq.errors import StorageError
 from escrowmq.store.store import PutStatus, Store
 
 _LASTING: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
 
 _log = logging.getLogger(__name__)
+
+
+class TooManyTopics(Exception):
+    """Raised if a message needs a retry topic, and there are too many topics."""
 
 
 class Redelivery:
@@ -73,7 +77,7 @@ class Redelivery:
         for queue_offset in point.open_offsets():
             try:
                 is_done = self._try_to_redeliver(handle, queue_offset, now_ms)
-            except (OSError, StorageError, UsageError) as error:
+            except (OSError, StorageError, TooManyTopics) as error:
                 failure = error
                 continue
             if not is_done:
@@ -104,7 +108,7 @@ class Redelivery:
         it must be retried later."""
         try:
             return self._redeliver_message(handle, queue_offset, now_ms)
-        except (OSError, StorageError, UsageError):
+        except (OSError, StorageError, TooManyTopics):
             raise  # of the disk or the table of topics, not of the message
         except Exception as error:  # noqa: BLE001 - one message; set aside, the others' turn comes
             self.dropped_count += 1
@@ -147,8 +151,8 @@ class Redelivery:
         return put.status in _LASTING
 
     def _check_quota(self, topic: str, group: str, *, is_v2: bool) -> None:
-        """Raise UsageError if a message needs a retry topic that the group may not get."""
+        """Raise TooManyTopics if a message needs a retry topic that the group may not get."""
         if self._topics.get(retry_topic(topic, group, RETRY_V2 if is_v2 else RETRY_V1)) is None:
             fault = self._topics.retry_topic_fault(self._groups.made.account_of(group))
             if fault:
-                raise UsageError(fault)
+                raise TooManyTopics(fault)
