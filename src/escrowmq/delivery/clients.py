@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -50,10 +50,22 @@ class ConsumerGroup:
         self.consume_type = ""
         self.message_model = ""
         self.consume_from = ""
+        self.subscriber = 0
+        """The member in whose limits the subscriptions are counted: the last one that sent any."""
 
     def client_ids(self) -> list[str]:
         """Return the client ids of the members."""
         return list(dict.fromkeys(channel.client_id for channel in self.channels.values()))
+
+    def memory_with(self, subscriptions: Iterable[Subscription]) -> int:
+        """Return the memory of a member's subscriptions, in bytes, where newer ones stay."""
+        known = self.subscriptions.get
+        return sum(
+            old.memory_size
+            if (old := known(one.topic)) is not None and old.sub_version > one.sub_version
+            else one.memory_size
+            for one in subscriptions
+        )
 
     def subscribe(self, subscriptions: list[Subscription]) -> bool:
         """Store a member's subscriptions. Return whether the set of topics changed."""
@@ -74,7 +86,7 @@ class ConsumerGroup:
 class ConnectionGroups:
     """The groups in which one connection is a member."""
 
-    __slots__ = ("account", "consumers", "producers", "sizes")
+    __slots__ = ("account", "consumers", "producers", "size", "sizes", "topics_count")
 
     def __init__(self, account: str) -> None:
         self.account = account
@@ -83,6 +95,28 @@ class ConnectionGroups:
         """The number of subscribed topics of each group."""
         self.sizes: dict[str, int] = {}
         """The memory that the subscriptions of each group take, in bytes."""
+        self.topics_count = self.size = 0
+        """The sums of both."""
+
+    def set_subscriptions(self, group: str, count: int, size: int) -> None:
+        """Set the number of a group's subscribed topics, and the memory that they take."""
+        self.topics_count += count - self.consumers.get(group, 0)
+        self.size += size - self.sizes.get(group, 0)
+        self.consumers[group], self.sizes[group] = count, size
+
+    def leave_consumers(self, group: str) -> tuple[int, int]:
+        """Leave a consumer group. Return the number of its topics, and their memory."""
+        count, size = self.consumers.pop(group), self.sizes.pop(group)
+        self.topics_count -= count
+        self.size -= size
+        return count, size
+
+    def has_room(self, count: int, size: int) -> bool:
+        """Whether so many more topics, with so much memory, are within the limits."""
+        return (
+            self.topics_count + count <= CONNECTION_SUBSCRIPTIONS_MAX
+            and self.size + size <= CONNECTION_SUBSCRIPTIONS_SIZE_MAX
+        )
 
     @property
     def groups_count(self) -> int:
@@ -115,8 +149,8 @@ class Clients:
         account: str = "",
     ) -> None:
         """Check that a connection may join these groups too; `consumers`: the number of topics of
-        each group; `sizes`: the memory that these take. Raises UsageError with the exceeded
-        limit."""
+        each group; `sizes`: the memory that these take. A group for which none are named keeps
+        those it has. Raises UsageError with the exceeded limit."""
         member = self._members.get(peer) or ConnectionGroups(account)
         known = member.groups_count
         count = len(member.producers | producers) + len(member.consumers.keys() | consumers.keys())
@@ -125,14 +159,14 @@ class Clients:
                 f"heartbeat: {count} producer and consumer groups on one connection; "
                 f"{CONNECTION_GROUPS_MAX} are allowed; distribute them over several clients"
             )
-        topics = sum({**member.consumers, **consumers}.values())
+        topics = member.topics_count + _sum_of_changes(member.consumers, consumers)
         if topics > CONNECTION_SUBSCRIPTIONS_MAX:
             raise UsageError(
                 f"heartbeat: {topics} subscriptions on one connection; "
                 f"{CONNECTION_SUBSCRIPTIONS_MAX} are allowed; distribute them over several "
                 "clients"
             )
-        size = sum({**member.sizes, **sizes}.values())
+        size = member.size + _sum_of_changes(member.sizes, sizes)
         if size > CONNECTION_SUBSCRIPTIONS_SIZE_MAX:
             raise UsageError(
                 f"heartbeat: subscriptions that take {size} bytes on one connection; "
@@ -188,6 +222,12 @@ class Clients:
             if not peers:
                 del self._by_client[old.client_id]
 
+    def memory_with(self, name: str, subscriptions: Iterable[Subscription]) -> int:
+        """Return how much memory the subscriptions of a group will take, in bytes, after a
+        heartbeat with these."""
+        group = self.consumers.get(name) or ConsumerGroup(name)
+        return group.memory_with(subscriptions)
+
     # -- producers ---------------------------------------------------------------------------
 
     def add_producer(self, group: str, channel: Channel) -> bool:
@@ -229,12 +269,12 @@ class Clients:
         group.channels[channel.peer] = channel
         self._replace_channel(channel.peer, known, channel)
         if is_changed:
-            self._count_group(channel).consumers[name] = 0
+            self._count_group(channel).set_subscriptions(name, 0, 0)
         if subscriptions:
-            member = self._members[channel.peer]
-            member.consumers[name] = len(subscriptions)
-            member.sizes[name] = sum(one.memory_size for one in subscriptions)
             is_changed = group.subscribe(subscriptions) or is_changed
+            group.subscriber = channel.peer
+            size = sum(one.memory_size for one in group.subscriptions.values())
+            self._members[channel.peer].set_subscriptions(name, len(subscriptions), size)
         return group, is_changed
 
     def remove_consumer(self, name: str, peer: int) -> ConsumerGroup | None:
@@ -244,13 +284,25 @@ class Clients:
         if group is None or channel is None:
             return None
         self._replace_channel(peer, channel, None)
+        count, size = self._members[peer].leave_consumers(name)
         if not group.channels:
             del self.consumers[name]
-        member = self._members[peer]
-        del member.consumers[name]
-        member.sizes.pop(name, None)
+        elif group.subscriber == peer:
+            self._count_for_another(group, count, size)
         self._uncount_group(peer)
         return group
+
+    def _count_for_another(self, group: ConsumerGroup, count: int, size: int) -> None:
+        """Count a group's subscriptions for another member, because the one that sent them has
+        left. Drop them if they exceed its limits: they do not if it has sent the same, as members
+        of a group do."""
+        name, group.subscriber = group.name, next(iter(group.channels))
+        member = self._members[group.subscriber]
+        own_count, own_size = member.consumers[name], member.sizes[name]
+        if not member.has_room(count - own_count, size - own_size):
+            group.subscriptions.clear()
+            count = size = 0
+        member.set_subscriptions(name, max(count, own_count), max(size, own_size))
 
     def find_consumer(self, name: str, client_id: str) -> Channel | None:
         """Return a group's member with this client id; None if there is none."""
@@ -332,6 +384,11 @@ class Clients:
         different = {id(one): one for channels in all_channels for one in channels.values()}
         for channel in different.values():
             channel.seen_ms += by_ms
+
+
+def _sum_of_changes(known: Mapping[str, int], new: Mapping[str, int]) -> int:
+    """Return by how much the known numbers grow with new ones, of which 0 changes nothing."""
+    return sum(number - known.get(name, 0) for name, number in new.items() if number)
 
 
 def _expired_peers(channels: Mapping[int, Channel], limit_ms: int) -> list[int]:

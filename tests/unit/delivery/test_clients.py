@@ -48,6 +48,50 @@ def test_subscriptions_of_one_connection_are_bounded() -> None:
     clients.check_limits(1, producers=set(), consumers={"C": 10, "D": 1})
 
 
+def test_a_group_whose_topics_a_heartbeat_does_not_name_keeps_them_and_counts_on() -> None:
+    """It counted for nothing then: one connection could have a thousand times what is allowed."""
+    clients = Clients()
+    topics = [f"T{number}" for number in range(CONNECTION_SUBSCRIPTIONS_MAX)]
+    clients.add_consumer("C", channel(1), subscriptions(*topics))
+    sizes = {"C": 0, "D": 1}
+    with pytest.raises(UsageError, match=f"{CONNECTION_SUBSCRIPTIONS_MAX} are allowed"):
+        clients.check_limits(1, producers=set(), consumers={"C": 0, "D": 1}, sizes=sizes)
+    clients.check_limits(1, producers=set(), consumers={"C": 0, "D": 0})
+
+
+def test_subscriptions_of_a_member_that_left_are_counted_for_another() -> None:
+    """They were counted for nobody, as long as anybody was a member."""
+    clients, count = Clients(), CONNECTION_SUBSCRIPTIONS_MAX
+    topics = subscriptions(*(f"T{number}" for number in range(count)))
+    for name in "CDE":
+        clients.add_consumer(name, channel(2), [])
+    clients.add_consumer("C", channel(1), topics)
+    clients.remove_consumer("C", 1)
+    assert len(clients.consumers["C"].subscriptions) == count
+    with pytest.raises(UsageError, match=f"{CONNECTION_SUBSCRIPTIONS_MAX} are allowed"):
+        clients.check_limits(2, producers=set(), consumers={"D": 1})
+    clients.add_consumer("D", channel(1), topics)
+    clients.remove_consumer("D", 1)
+    assert not clients.consumers["D"].subscriptions, "there is no room for them"
+    clients.remove_consumer("C", 2)
+    clients.add_consumer("E", channel(1), topics)
+    clients.remove_connection(1)
+    assert len(clients.consumers["E"].subscriptions) == count
+    clients.remove_connection(2)
+    assert not clients.consumers
+
+
+def test_members_that_subscribe_alike_keep_their_subscriptions_when_one_leaves() -> None:
+    clients, half = Clients(), CONNECTION_SUBSCRIPTIONS_MAX // 2
+    topics = subscriptions(*(f"T{number}" for number in range(half)))
+    for peer in (1, 2, 3):
+        for name in "CD":
+            clients.add_consumer(name, channel(peer), topics)
+    for peer in (3, 1):
+        clients.remove_connection(peer)
+        assert [len(clients.consumers[name].subscriptions) for name in "CD"] == [half, half]
+
+
 def test_memory_of_a_connections_subscriptions_is_bounded() -> None:
     tags = [f"{number:04}" for number in range(3_000)]
     (large,) = subscriptions("T")
@@ -55,14 +99,31 @@ def test_memory_of_a_connections_subscriptions_is_bounded() -> None:
     clients, size = Clients(), large.memory_size
     assert size > 100 * 3_000, "a tag and its code take much more than their letters"
     count = CONNECTION_SUBSCRIPTIONS_SIZE_MAX // size
-    clients.add_consumer("C", channel(1), [large] * count)
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:count]
+    assert len(letters) == count
+    topics = [msgspec.structs.replace(large, topic=letter) for letter in letters]
+    clients.add_consumer("C", channel(1), topics)
     clients.check_limits(1, producers=set(), consumers={}, sizes={"C": count * size})
     with pytest.raises(UsageError, match=f"{CONNECTION_SUBSCRIPTIONS_SIZE_MAX} are allowed"):
         clients.check_limits(1, producers=set(), consumers={}, sizes={"D": size})
-    clients.check_limits(1, producers=set(), consumers={}, sizes={"C": 0, "D": size})
+    clients.check_limits(1, producers=set(), consumers={}, sizes={"C": size, "D": size})
     clients.check_limits(2, producers=set(), consumers={}, sizes={"D": size})
     clients.remove_consumer("C", 1)
     clients.check_limits(1, producers=set(), consumers={}, sizes={"D": size})
+
+
+def test_newer_subscriptions_count_where_older_ones_do_not_replace_them() -> None:
+    (new,), (old,), clients = subscriptions("T"), subscriptions("T"), Clients()
+    new.tags_set, new.sub_version, old.sub_version = ["tag"] * 100, 2, 1
+    group, _ = clients.add_consumer("C", channel(1), [new])
+    clients.add_consumer("C", channel(1), [old])
+    assert group.subscriptions["T"] is new
+    assert clients.memory_with("C", [old]) == new.memory_size > old.memory_size
+    assert clients.memory_with("other", [old]) == old.memory_size
+    count = CONNECTION_SUBSCRIPTIONS_SIZE_MAX - new.memory_size
+    clients.check_limits(1, producers=set(), consumers={"D": 1}, sizes={"D": count})
+    with pytest.raises(UsageError, match=f"{CONNECTION_SUBSCRIPTIONS_SIZE_MAX} are allowed"):
+        clients.check_limits(1, producers=set(), consumers={"D": 1}, sizes={"D": count + 1})
 
 
 def test_memberships_of_all_connections_are_bounded() -> None:

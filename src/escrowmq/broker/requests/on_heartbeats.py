@@ -145,8 +145,9 @@ class HeartbeatHandlers(Part):
         sql_size = 0
         for consumer in body.consumers or ():
             subscriptions = consumer.subscription_data_set or ()
-            consumers[consumer.group_name] = len(subscriptions)
-            sizes[consumer.group_name] = sum(one.memory_size for one in subscriptions)
+            stored = () if body.without_sub else subscriptions
+            consumers[consumer.group_name] = len(stored)
+            sizes[consumer.group_name] = self._clients.memory_with(consumer.group_name, stored)
             for subscription in subscriptions:
                 _check_subscription_size(subscription)
                 if not is_tag_expression(subscription.expression_type):
