@@ -29,10 +29,20 @@ class SubscriptionBody(msgspec.Struct, rename="camel", kw_only=True):
     topic: str = ""
 
     @property
+    def letters_count(self) -> int:
+        """The characters of all texts in it, and the bytes of numbers as clients may invent
+        them."""
+        codes = sum(
+            len(code) if isinstance(code, str) else code.bit_length() >> 3 for code in self.code_set
+        )
+        texts = (self.topic, self.expression_type or "", self.sub_string or "", *self.tags_set)
+        return sum(map(len, texts)) + codes + (self.sub_version.bit_length() >> 3)
+
+    @property
     def memory_size(self) -> int:
         """About how many bytes of memory it takes: a short tag takes as much as 60 letters."""
-        letters = len(self.topic) + len(self.sub_string or "") + sum(map(len, self.tags_set))
-        return _SIZE + letters + _TAG_SIZE * len(self.tags_set) + _CODE_SIZE * len(self.code_set)
+        tags = _TAG_SIZE * len(self.tags_set) + _CODE_SIZE * len(self.code_set)
+        return _SIZE + self.letters_count + tags
 
 
 class ProducerBody(msgspec.Struct, rename="camel"):

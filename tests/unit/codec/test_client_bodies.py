@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from escrowmq.base.command import Command
@@ -7,6 +9,7 @@ from escrowmq.codec.client_bodies import (
     CheckClientBody,
     HeartbeatBody,
     LockBody,
+    SubscriptionBody,
     decode_body,
     decode_queue_table,
     read_own_body,
@@ -23,6 +26,27 @@ def test_a_body_is_not_read_before_its_size_is_known_to_be_allowed(
     decode_body(kind, body + b" " * (kind.size_max - len(body)))
     with pytest.raises(RemoteProtocolError, match=f"{kind.size_max} are allowed"):
         decode_body(kind, b"[" * (kind.size_max + 1))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"topic": "x" * 8_000},
+        {"expression_type": "x" * 8_000},
+        {"sub_string": "x" * 8_000},
+        {"tags_set": ["x" * 8_000]},
+        {"code_set": ["x" * 8_000]},
+        {"code_set": [1 << 64_000]},
+        {"sub_version": 1 << 64_000},
+    ],
+)
+def test_all_texts_and_numbers_of_a_subscription_count_for_its_memory(
+    fields: dict[str, Any],
+) -> None:
+    assert SubscriptionBody(expression_type=None).letters_count == 0
+    found = SubscriptionBody(**{"expression_type": None, **fields})
+    assert found.letters_count == 8_000
+    assert 8_200 <= found.memory_size <= 8_300
 
 
 def test_bodies_of_our_own_requests_are_bounded_too() -> None:

@@ -84,7 +84,7 @@ class PullJudge:
         if known is not None and self.is_still_valid(known, header, header.queue_id):
             return known.judged
         judged = self._apply_rules(request, now_ms)
-        if isinstance(judged, PullDecision) and _is_cacheable(judged.selector, header.subscription):
+        if isinstance(judged, PullDecision) and _is_cacheable(judged.selector, header):
             self._cache_decision(key, judged, header)
         return judged
 
@@ -185,11 +185,12 @@ def _cache_key(code: int, header: PullHeader) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _is_cacheable(selector: Selector, subscription: str | None) -> bool:
+def _is_cacheable(selector: Selector, header: PullHeader) -> bool:
     """Whether a decision with this selector takes little memory, and may be cached. (The selectors
     of larger ones are cached in `Selectors`, which has a limit.)"""
     return (
         selector.accept is None
         and len(selector.codes or ()) <= _CODES_MAX
-        and len(subscription or "") <= _SUBSCRIPTION_SIZE_MAX
+        and len(header.subscription or "") <= _SUBSCRIPTION_SIZE_MAX
+        and len(header.expression_type or "") <= _SUBSCRIPTION_SIZE_MAX
     )

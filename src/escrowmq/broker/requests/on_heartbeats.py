@@ -45,6 +45,8 @@ from escrowmq.errors import UsageError
 from escrowmq.filter.operands import FilterError
 
 _SCAN_MS: Final = 10_000
+_WORD_SIZE_MAX: Final = 64
+"""The characters that are kept of how a group consumes. RocketMQ's longest word has 53."""
 
 
 OnProducer = Callable[[str, Channel, int], None]
@@ -188,10 +190,10 @@ class HeartbeatHandlers(Part):
         group, is_changed = self._clients.add_consumer(
             consumer.group_name, channel, subscriptions_told
         )
-        group.consume_type = (consumer.consume_type or "").upper()
+        group.consume_type = (consumer.consume_type or "")[:_WORD_SIZE_MAX].upper()
         # The Go client writes "Clustering" and "BroadCasting".
-        group.message_model = (consumer.message_model or "").upper()
-        group.consume_from = (consumer.consume_from_where or "").upper()
+        group.message_model = (consumer.message_model or "")[:_WORD_SIZE_MAX].upper()
+        group.consume_from = (consumer.consume_from_where or "")[:_WORD_SIZE_MAX].upper()
         if is_changed and config.notify_consumer_ids_changed_enable:
             self._notify_members(group)
 
@@ -339,8 +341,7 @@ class HeartbeatHandlers(Part):
 
 
 def _check_subscription_size(subscription: SubscriptionBody) -> None:
-    size = len(subscription.topic) + len(subscription.sub_string or "")
-    size += sum(map(len, subscription.tags_set)) + len(subscription.code_set)
+    size = subscription.letters_count + len(subscription.code_set)
     if size > SUBSCRIPTION_SIZE_MAX:
         raise UsageError(
             f"heartbeat: a subscription of {size} characters, topic, expression and tags together; "

@@ -193,7 +193,8 @@ class PopHandlers:
             address=peer.address,
             seen_ms=now_ms,
         )
-        own = subscription_of(header.topic, header.exp_type, expression, now_ms)
+        kind = header.exp_type if header.exp else TAG
+        own = subscription_of(header.topic, kind, expression, now_ms)
         retries = self._popper.retry_topics(header)
         self._poppers.note_pop(
             group, channel, [own, *(subscription_of(name, TAG, ALL, now_ms) for name in retries)]

@@ -149,6 +149,8 @@ def test_what_is_large_is_judged_each_time(judgements: list[bool]) -> None:
             client.pull("T", expression=expression)
     for _ in range(2):
         client.pull("T", expression="n > 1", fields={"expressionType": "SQL92"})
+        fields = {"expressionType": "x" * 257, "sysFlag": "0"}  # the group's own expression counts
+        assert client.pull("T", group="CG", fields=fields).code == Response.SUCCESS
     assert not any(judgements)
     judge = exchange.core.assembly.pulls.judge
     for number in range(_REMEMBERED_MAX + 100):

@@ -377,10 +377,14 @@ def test_heartbeat_with_too_many_groups_is_refused_whole() -> None:
             "distribute them",
         ),
         ({"topics": {"T": "x" * SUBSCRIPTION_SIZE_MAX}}, "select by a property"),
+        (
+            {"topics": {"T": "*"}, "expression_type": "x" * SUBSCRIPTION_SIZE_MAX},
+            "select by a property",
+        ),
         ({"topics": {"T": "*"}, "clientID": "x" * (CLIENT_ID_SIZE_MAX + 1)}, "choose a shorter"),
         ({"topics": {"T": "*"}, "producer": "x" * (GROUP_SIZE_MAX + 1)}, "choose a shorter"),
     ],
-    ids=["subscriptions", "expression", "client id", "producer group"],
+    ids=["subscriptions", "expression", "type", "client id", "producer group"],
 )
 def test_heartbeat_that_is_too_large_is_refused(options: dict[str, Any], hint: str) -> None:
     client = Exchange().connect()
@@ -388,6 +392,15 @@ def test_heartbeat_that_is_too_large_is_refused(options: dict[str, Any], hint: s
     assert reply.code == 1
     assert hint in (reply.remark or "")
     assert members(client) == []
+
+
+def test_long_words_about_how_a_group_consumes_are_cut() -> None:
+    """They were kept for each group, of any length."""
+    client = Exchange().connect()
+    consumer = dict.fromkeys(("consumeType", "messageModel", "consumeFromWhere"), "x" * 1_000)
+    assert client.heartbeat(consumerDataSet=[{"groupName": "CG", **consumer}]).code == 0
+    shown = subscribed(client)
+    assert shown["consumeType"] == shown["messageModel"] == shown["consumeFromWhere"] == "X" * 64
 
 
 def test_group_beyond_those_that_are_created_by_themselves_is_refused() -> None:

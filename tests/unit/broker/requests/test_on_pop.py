@@ -225,6 +225,16 @@ def test_queues_of_a_topic_are_read_together_or_one_alone(
     assert sorted(got.body for got in consumer.pop()) == ["0", "1", "3"]
 
 
+def test_a_type_of_expression_without_an_expression_is_not_remembered(
+    world: World, consumer: PopConsumer
+) -> None:
+    """It was shown to operators, and could have 256 KiB for each group."""
+    consumer.pop(expType="x" * 100_000)
+    group = world.core.broker.poppers.find("G")
+    assert group is not None
+    assert {one.expression_type for one in group.subscriptions.values()} == {"TAG"}
+
+
 def test_a_new_group_begins_where_it_asks_to(world: World, consumer: PopConsumer) -> None:
     world.settings["pop_init_in_memory"] = False
     world.restart()
