@@ -62,8 +62,8 @@ class LogThrottle:
 
 class RepeatedErrors:
     """Limits lines about repeated errors. The first line is written immediately; then one per span,
-    which says how many were suppressed. Memory is bounded: beyond a number of kinds, the oldest is
-    forgotten."""
+    which says how many were suppressed. Memory and lines are bounded: beyond `kinds_max` kinds in a
+    span, all further ones count as one kind."""
 
     def __init__(self, *, span_ms: int = 60_000, kinds_max: int = 64) -> None:
         self._span_ms = span_ms
@@ -73,13 +73,23 @@ class RepeatedErrors:
     def suppressed_note(self, kind: str, now_ms: int) -> str | None:
         """Return the ending of a line of this kind, with the number of suppressed ones; None if the
         line must not be written."""
+        if kind not in self._kinds and not self._has_room(now_ms):
+            kind = OTHERS
         known = self._kinds.get(kind)
         if known is not None and now_ms < known.until_ms:
             known.left_out_count += 1
             return None
         self._kinds.pop(kind, None)
-        if len(self._kinds) >= self._kinds_max:
-            del self._kinds[next(iter(self._kinds))]
         self._kinds[kind] = _Kind(now_ms + self._span_ms)
         count = 0 if known is None else known.left_out_count
         return f" (and {count} times since that was said last)" if count else ""
+
+    def _has_room(self, now_ms: int) -> bool:
+        """Whether there is room for one more kind, after the oldest whose spans are over are
+        forgotten."""
+        while len(self._kinds) >= self._kinds_max:
+            oldest, known = next(iter(self._kinds.items()))
+            if now_ms < known.until_ms:
+                return False
+            del self._kinds[oldest]
+        return True

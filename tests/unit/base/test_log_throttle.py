@@ -50,9 +50,17 @@ def test_what_is_repeated_is_said_at_once_and_then_once_in_a_span_with_its_numbe
     assert repeats.suppressed_note("a", 500) == ""
 
 
-def test_repeats_of_too_many_kinds_are_forgotten() -> None:
+def test_kinds_beyond_so_many_share_their_lines() -> None:
+    """Each was written: the oldest kind was forgotten for it. A client that has many groups could
+    fill the disk with lines about them."""
     repeats = RepeatedErrors(span_ms=100, kinds_max=2)
     for kind in ("a", "b", "c"):
         assert repeats.suppressed_note(kind, 0) == ""
-    assert repeats.suppressed_note("c", 1) is None
-    assert repeats.suppressed_note("a", 1) == "", "it was the oldest"
+    for kind in ("d", "a", "c"):
+        assert repeats.suppressed_note(kind, 1) is None
+    for kind in ("e", "f", "g"):
+        assert repeats.suppressed_note(kind, 100) == "", "the spans of the others are over"
+    written = [repeats.suppressed_note(f"g{number}", 150) for number in range(1_000)]
+    assert written == [None] * 1_000
+    assert repeats.suppressed_note("g1000", 250) == ""
+    assert len(repeats._kinds) <= 3
