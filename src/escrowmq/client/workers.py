@@ -42,16 +42,14 @@ class Workers:
             if self._hub is not None:
                 self._jobs = self._hub.make_queue()
         future: asyncio.Future[Any] = loop.create_future()
-        if self._busy_count >= self._threads_count and self._threads_count < self._threads_max:
-            try:
-                self._start_thread()
-            except RuntimeError as error:  # the machine has none: those that are there do it
-                if not self._threads_count:
-                    future.set_exception(error)
-                    return future
-            else:
-                self._threads_count += 1
         self._under_way.add(future)
+        try:
+            self._start_thread_if_needed()
+        except RuntimeError as error:  # the machine has none: those that are there do it
+            if not self._threads_count:
+                self._under_way.discard(future)
+                future.set_exception(error)
+                return future
         self._jobs.put((work, given, future))
         return future
 
@@ -66,6 +64,8 @@ class Workers:
         self._left_alone.add(future)
         self._threads_count -= 1
         assert self._threads_count >= 0, self._threads_count
+        with contextlib.suppress(RuntimeError):  # the machine has none: the next `run` tries again
+            self._start_thread_if_needed()  # work may wait for the one that hangs
         return True
 
     def close(self) -> None:
@@ -77,6 +77,13 @@ class Workers:
     def _busy_count(self) -> int:
         """The calls that a thread runs, or will take next, except abandoned ones."""
         return len(self._under_way) - len(self._left_alone)
+
+    def _start_thread_if_needed(self) -> None:
+        """Start a thread if calls wait for one, and it is allowed. Raises RuntimeError if the
+        machine has none."""
+        if self._threads_count < min(self._busy_count, self._threads_max):
+            self._start_thread()
+            self._threads_count += 1
 
     def _start_thread(self) -> None:
         if self._hub is not None:

@@ -203,6 +203,32 @@ def test_a_thread_that_hangs_is_replaced_though_more_work_than_threads_came_befo
     run(go)
 
 
+def test_work_that_waits_for_a_thread_that_hangs_runs_on_the_one_in_its_place() -> None:
+    """It waited until more work came, and if that waited for it, for ever."""
+
+    async def go() -> None:
+        workers, release = Workers(threads_max=1, name="test-next"), threading.Event()
+        begun = threading.Event()
+
+        def hang() -> None:
+            begun.set()
+            release.wait(DEADLINE_S)
+
+        hanging = workers.run(hang)
+        assert await asyncio.to_thread(begun.wait, DEADLINE_S)
+        queued = [workers.run(int, number) for number in range(3)]
+        assert workers.abandon(hanging)
+        async with asyncio.timeout(DEADLINE_S / 10):
+            assert await asyncio.gather(*queued) == [0, 1, 2]
+        release.set()
+        async with asyncio.timeout(DEADLINE_S):
+            while sum(each.name == "test-next" for each in threading.enumerate()) > 1:
+                await workers.run(int)
+        workers.close()
+
+    run(go)
+
+
 def test_work_given_up_before_a_thread_took_it_never_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "ABANDONED_MAX", 0)
 
