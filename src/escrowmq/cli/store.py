@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
+from escrowmq.base.human_format import format_moment
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.upkeep.start_checks import table_parsers
@@ -197,13 +197,14 @@ def _message_line(message: StoredMessage, *, is_json: bool) -> str:
         for name in ("body", "born_host", "store_host"):
             found[name] = found[name].decode("latin-1") if name == "body" else found[name].hex()
         return json.dumps(found)
-    moment = datetime.fromtimestamp(message.stored_ms / 1000, UTC)
+    stored_ms = message.stored_ms
+    moment = format_moment(stored_ms) if stored_ms > 0 else f"{stored_ms} ms"
     keys = message.properties.get(Property.KEYS) or message.properties.get(Property.UNIQ_KEY, "")
     body = message.body[:_BODY_SHOWN_MAX]
     more = "..." if len(message.body) > len(body) else ""
     return (
         f"{message.log_offset} {message.topic}/{message.queue_id}@{message.queue_offset} "
-        f"{moment:%Y-%m-%dT%H:%M:%S}.{message.stored_ms % 1000:03d}Z flags={message.sys_flag:#x} "
+        f"{moment} flags={message.sys_flag:#x} "
         f"tags={message.properties.get(Property.TAGS, '')} keys={keys} "
         f"{len(message.body)} bytes {body!r}{more}"
     )

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from escrowmq.base.fixed_limits import LONG_MAX
+from escrowmq.base.human_format import LAST_MS
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NUMBER_MAX: Final = 100_000_000
@@ -67,7 +68,7 @@ def parse_whole(text: str) -> int:
 
 def parse_time_ms(text: str) -> int:
     """Parse milliseconds since 1970, or an ISO time."""
-    if text.isdecimal():
+    if text.isdecimal() and len(text) <= _DIGITS_MAX and int(text) <= LAST_MS:
         return int(text)
     try:
         found = datetime.fromisoformat(text)

@@ -50,7 +50,7 @@ def format_time(ms: int | None) -> str:
 
 def format_machine_time(ms: int) -> str:
     """Format a time for `<time datetime>`."""
-    return datetime.fromtimestamp(min(ms, LAST_MS) / 1000, UTC).isoformat()
+    return datetime.fromtimestamp(min(max(ms, 0), LAST_MS) / 1000, UTC).isoformat()
 
 
 def format_duration(ms: int | None) -> str:

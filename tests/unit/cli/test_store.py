@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.human_format import LAST_MS
 from escrowmq.base.message import Message
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.cli import store as cli
+from escrowmq.codec.record_layout import BORN_MS_AT
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.net.disk import FileDisk
 from escrowmq.store.store import Store
@@ -21,6 +23,9 @@ SETTINGS = StoreSettings(
     index_entries_max=500,
     reserve_size=4_096,
 )
+STORED_MS_AT = BORN_MS_AT + 16
+"""After the time when the message was born, and its sender's address."""
+
 INDEX = ["--index-slots", "64", "--index-entries", "500"]
 
 
@@ -132,3 +137,21 @@ def test_dump_passes_over_damage_and_says_so(
         found = capsys.readouterr()
         assert "log offset 0: cannot be read" in found.err
         assert len(found.out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("stored_ms", "shown"),
+    [(LAST_MS + 1, f"{LAST_MS + 1} ms"), (-(1 << 63), f"{-(1 << 63)} ms")],
+)
+def test_dump_shows_an_impossible_time_as_a_number(
+    folder: Path, capsys: pytest.CaptureFixture[str], stored_ms: int, shown: str
+) -> None:
+    """It ended in a traceback, and no record after it was shown."""
+    path = folder / "commitlog" / "00000000000000000000"
+    data = bytearray(path.read_bytes())
+    data[STORED_MS_AT : STORED_MS_AT + 8] = stored_ms.to_bytes(8, "big", signed=True)
+    path.write_bytes(data)
+    assert run("dump", str(folder), "--limit", "2") == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert f" orders/0@0 {shown} flags=" in first
+    assert " 1970-01-01T00:00:01.001Z " in second

@@ -8,6 +8,7 @@ from escrowmq.console.page_formats import (
     format_as_hex,
     format_as_json,
     format_duration,
+    format_machine_time,
     format_number,
     format_percent,
     format_size,
@@ -61,3 +62,8 @@ def test_hex_shows_places_bytes_and_letters() -> None:
 def test_what_is_left_out_is_said() -> None:
     assert describe_cut(1) == ""
     assert describe_cut(4 * 1024 * 1024) == "the first 64.0 KiB of 4.0 MiB"
+
+
+@pytest.mark.parametrize("ms", [-(1 << 63), -1, 0, 1 << 62])
+def test_a_time_of_any_broker_can_be_written_for_machines(ms: int) -> None:
+    assert format_machine_time(ms)[:4] in ("1970", "9999")

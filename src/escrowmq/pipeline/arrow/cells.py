@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from escrowmq.base.human_format import LAST_MS
 from escrowmq.lane import native
 
 Numbers = Any
@@ -20,6 +21,10 @@ Array = Any
 
 BUFFER_SIZE_MAX: Final = (1 << 31) - 1
 """Limit of a buffer's bytes, because Arrow's offsets of strings are 32 bits wide."""
+
+_DAY_MS: Final = 86_400_000
+_FIRST_MS: Final = -62_135_596_800_000 + _DAY_MS
+_LAST_MS: Final = LAST_MS - _DAY_MS
 
 _HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), dtype="<u2")
 
@@ -124,8 +129,9 @@ def repeated_text(text: str, count: int) -> Array:
 
 
 def to_timestamps(time_ms: Numbers) -> Array:
-    """Convert milliseconds since 1970 to Spark's timestamps."""
-    return pa.array(time_ms * 1000).view(pa.timestamp("us", tz="UTC"))
+    """Convert milliseconds since 1970 to Spark's timestamps. A time that Python's `datetime` cannot
+    hold in every time zone becomes the nearest that it can: any sender may choose one."""
+    return pa.array(np.clip(time_ms, _FIRST_MS, _LAST_MS) * 1000).view(pa.timestamp("us", tz="UTC"))
 
 
 def split_words(texts: Array, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
@@ -139,3 +140,12 @@ def test_a_record_that_is_cut_off_is_an_error() -> None:
     for size in (50, len(data) - 1):
         with pytest.raises(CorruptRecord):
             rows_of(data[:size])
+
+
+@pytest.mark.parametrize("born_ms", [(1 << 63) - 1, 253_402_300_800_000, -(1 << 63)])
+def test_a_time_that_python_cannot_hold_is_the_nearest_that_it_can(born_ms: int) -> None:
+    """Any sender chooses the time when its message was born, and a job that collected it failed."""
+    found = Message(topic="t", body=b"", properties={}, born_ms=born_ms)
+    (row,) = rows_of(log_of([found]), ["bornTimestamp"])
+    assert row["bornTimestamp"].year in (1, 9999)
+    assert row["bornTimestamp"].astimezone(dt.timezone(dt.timedelta(hours=14))).year in (1, 9999)
