@@ -9,6 +9,7 @@ offset size field of a message
 from __future__ import annotations
 
 import struct
+from collections.abc import Container
 from typing import Final
 
 import msgspec
@@ -28,6 +29,10 @@ _TYPE: Final = "application/grpc"
 _KINDS_OF_TYPE: Final = (_TYPE + "+", _TYPE + ";")
 _CALL_SIZE: Final = 2048
 """Approximate memory of an open call in bytes, without its header fields."""
+
+_TOO_MANY: Final = "Too many requests"
+_NO_MESSAGE: Final = "Half-closed without a request"
+"""As grpc-java says it (ServerCalls)."""
 
 _TEXT_SIZE_MAX: Final = 1024
 """The most characters of a status text. Clients accept 8 KiB of trailers."""
@@ -60,7 +65,7 @@ class ClientDone(msgspec.Struct):
 
 class WholeCall(msgspec.Struct):
     """`CallStarted`, `CallMessage` and `ClientDone` in one event, for a call that arrived in one
-    piece, as nearly all do."""
+    piece, as nearly all do, and for each call of a method that takes exactly one message."""
 
     call: int
     path: str
@@ -70,7 +75,7 @@ class WholeCall(msgspec.Struct):
 
 
 class CallCancelled(msgspec.Struct):
-    """The client no longer waits for the answer of a call."""
+    """The client no longer waits for the answer of a call. It may be one that was not reported."""
 
     call: int
     reason: str
@@ -87,7 +92,8 @@ CallEvent = CallStarted | CallMessage | ClientDone | WholeCall | CallCancelled |
 
 class _OpenCall:
     __slots__ = (
-        "called", "count", "due_ms", "has_begun", "id", "needed", "partial", "size",
+        "called", "count", "due_ms", "has_begun", "held", "id", "is_unary", "needed", "partial",
+        "size",
     )  # fmt: skip
 
     def __init__(self, stream_id: int, due_ms: int, size: int) -> None:
@@ -97,17 +103,31 @@ class _OpenCall:
         """Size of its header fields in bytes."""
         self.called: CallStarted | None = None
         """The `CallStarted` event, until the first message has come."""
-        self.has_begun = False
+        self.has_begun = self.is_unary = False
+        self.held: WholeCall | None = None
+        """The call, if it has its only message, and the client has not ended it yet."""
         self.partial = bytearray()
         self.count = 0
         """The number of its messages that did not arrive as exactly one frame."""
         self.needed = _FRONT_SIZE
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether it was reported with a message."""
+        return self.called is None and self.held is None
+
 
 class GrpcConnection:
-    """The calls of one client, on its HTTP/2 connection."""
+    """The calls of one client, on its HTTP/2 connection.
 
-    def __init__(self, limits: Http2Limits | None = None) -> None:
+    `unary_paths` are the methods that take exactly one message. Their calls are reported when the
+    client has ended them, as grpc-java does (ServerCalls), because a further message refuses them:
+    what is refused must not have been served."""
+
+    def __init__(
+        self, limits: Http2Limits | None = None, *, unary_paths: Container[str] = ()
+    ) -> None:
+        self._unary_paths = unary_paths
         self._limits = limits or Http2Limits()
         self._size_max = self._limits.message_size_max
         self._connection = Http2Connection(self._limits)
@@ -198,9 +218,11 @@ class GrpcConnection:
                 return
             self._wake_at_ms = min(self._wake_at_ms, call.due_ms)
         call.called = CallStarted(stream_id, request.path, metadata, call.due_ms)
-        self._events.append(call.called)
+        call.is_unary = request.path in self._unary_paths
+        if not call.is_unary:
+            self._events.append(call.called)
         if event.is_end:
-            self._events.append(ClientDone(stream_id))
+            self._end_client_messages(call)
 
     def _on_data(self, event: StreamData) -> None:
         call = self._calls.get(event.stream_id)
@@ -208,22 +230,44 @@ class GrpcConnection:
             return
         data = event.data
         if data and not call.partial and self._is_single_frame_message(data):
-            called, call.called = call.called, None
-            events = self._events
-            # Nothing came in between: return one event instead of three, as for nearly every call.
-            if event.is_end and called is not None and events and events[-1] is called:
-                events[-1] = WholeCall(
-                    call.id, called.path, called.metadata, call.due_ms, data[_FRONT_SIZE:]
-                )
+            called, events = call.called, self._events
+            is_next = bool(events) and events[-1] is called
+            if event.is_end and called is not None and (is_next or call.is_unary):
+                if is_next:
+                    events.pop()  # nothing came in between: one event instead of three
+                call.called = None
+                events.append(_whole_call(call, called, data[_FRONT_SIZE:]))
                 return
-            events.append(CallMessage(call.id, data[_FRONT_SIZE:]))
+            self._add_message(call, data[_FRONT_SIZE:])
         elif data:
             self._add_data(call, data)
         if event.is_end and call.id in self._calls:
             if call.partial:
                 self._end_with_error(call, GrpcStatus.INTERNAL, "the call ended within a message")
             else:
-                self._events.append(ClientDone(call.id))
+                self._end_client_messages(call)
+
+    def _add_message(self, call: _OpenCall, data: bytes) -> None:
+        """Report a message, or hold it until the client has ended its call."""
+        called, call.called = call.called, None
+        if not call.is_unary:
+            self._events.append(CallMessage(call.id, data))
+        elif called is None:
+            self._end_with_error(call, GrpcStatus.INTERNAL, _TOO_MANY)
+        else:
+            call.held = _whole_call(call, called, data)
+            self._partial_size += len(data)
+
+    def _end_client_messages(self, call: _OpenCall) -> None:
+        """Report that the client sends no further message in a call."""
+        if not call.is_unary:
+            self._events.append(ClientDone(call.id))
+        elif call.held is None:
+            self._end_with_error(call, GrpcStatus.INTERNAL, _NO_MESSAGE)
+        else:
+            self._partial_size -= len(call.held.data)
+            self._events.append(call.held)
+            call.held = None
 
     def _is_single_frame_message(self, data: bytes) -> bool:
         """Whether data is exactly one message, as nearly always; it need not be copied then."""
@@ -246,11 +290,14 @@ class GrpcConnection:
                 break
             with memoryview(held) as view:  # copied once, not twice
                 whole = bytes(view[at + _FRONT_SIZE : at + call.needed])
-            self._events.append(CallMessage(call.id, whole))
-            call.called = None
             at += call.needed
             call.count += 1
             call.needed = _FRONT_SIZE
+            if call.held is not None:
+                held.clear()  # as in `_accept_prefix`
+            self._add_message(call, whole)
+            if call.id not in self._calls:
+                return
         del held[:at]
         self._partial_size += len(held)
         if self._partial_size > self._limits.partial_size_max:
@@ -306,7 +353,8 @@ class GrpcConnection:
             self._cancel_call(call, self._connection.end_reason or "the connection was lost")
 
     def _forget_call(self, call: _OpenCall) -> None:
-        self._partial_size -= len(call.partial)
+        held = call.held
+        self._partial_size -= len(call.partial) + (0 if held is None else len(held.data))
         del self._calls[call.id]
 
     # ---- what goes out
@@ -362,7 +410,7 @@ class GrpcConnection:
             found += [
                 (each.id, each.count)
                 for each in self._calls.values()
-                if each.partial or (with_unasked and each.called is not None)
+                if each.partial or (with_unasked and not each.is_asked)
             ]
         return found
 
@@ -413,6 +461,10 @@ class GrpcConnection:
         """Accept no more calls, and finish the open ones; `is_over` is set after the last. The
         caller must close the connection after a while, because a client may never respond."""
         self._connection.shut_down()
+
+
+def _whole_call(call: _OpenCall, called: CallStarted, data: bytes) -> WholeCall:
+    return WholeCall(call.id, called.path, called.metadata, call.due_ms, data)
 
 
 def _http_refusal(request: HttpRequest) -> bytes:

@@ -47,6 +47,7 @@ class DialogueFront(Protocol):
     backend: Backend
     clients: FrontClients
     methods: dict[str, ServiceMethod]
+    unary_paths: frozenset[str]
     room: PartialFrames
     strangers_room: PartialFrames
     strangers_calls: OpenCallsLimit
@@ -68,7 +69,7 @@ class GrpcDialogue:
         self.front = front
         self.backend = front.backend
         self.peer = peer
-        self.calls = GrpcConnection(front.limits_of(peer))
+        self.calls = GrpcConnection(front.limits_of(peer), unary_paths=front.unary_paths)
         self._is_stranger = peer.is_stranger
         self._open: dict[int, GrpcCall[Any]] = {}
         self._events: deque[CallEvent] = deque()

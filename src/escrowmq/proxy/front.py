@@ -37,6 +37,10 @@ class GrpcFront:
         self._leaps = ClockLeaps()
         shared = ServiceContext(backend, options, self.clients, self._leaps)
         self.methods: dict[str, ServiceMethod] = service_methods(shared)
+        self.unary_paths = frozenset(
+            path for path, method in self.methods.items() if not method.is_stream
+        )
+        """The methods whose clients send exactly one message."""
         self._options = options
         self._dialogues: dict[int, GrpcDialogue] = {}
         self._calls_at_ms = LONG_MAX

@@ -368,3 +368,54 @@ def test_a_frame_that_begins_is_not_taken_for_a_header_block_of_the_same_number(
     caller.hear(b"\0")
     assert len(begun) == len(caller.calls.incomplete_items()) == 1
     assert caller.calls.incomplete_items() != begun
+
+
+class UnaryCaller(Caller):
+    """A client of a method that takes exactly one message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.end = self.calls = GrpcConnection(unary_paths={"/a.Service/Method"})
+        self.hear(frames.PREFACE + frames.encode_settings({}))
+        self.read()
+
+
+@pytest.mark.parametrize("cuts", [(), (3,), (5,), (8,), (5, 10)])
+def test_a_unary_call_is_reported_whole_however_it_is_cut(cuts: tuple[int, ...]) -> None:
+    caller = UnaryCaller()
+    assert caller.call() == []
+    data = framed(b"hello")
+    for begin, end in zip((0, *cuts), (*cuts, len(data)), strict=True):
+        assert caller.hear(caller.data(1, data[begin:end])) == []
+        assert caller.calls.buffered_size == end - (5 if end == len(data) else 0)
+        assert caller.calls.incomplete_items(with_unasked=True)
+    (whole,) = caller.hear(caller.data(1, b"", is_end=True))
+    assert isinstance(whole, WholeCall)
+    assert (whole.path, whole.data) == ("/a.Service/Method", b"hello")
+    assert caller.calls.buffered_size == 0
+    assert caller.calls.incomplete_items(with_unasked=True) == []
+    assert caller.calls.is_open(1)
+
+
+@pytest.mark.parametrize("cuts", [(), (5,), (10,), (14,), (16,)])
+def test_a_unary_call_with_another_message_is_never_reported(cuts: tuple[int, ...]) -> None:
+    caller = UnaryCaller()
+    caller.call()
+    data = framed(b"hello") * 2 + framed(b"more")
+    events: list[CallEvent] = []
+    for begin, end in zip((0, *cuts), (*cuts, len(data)), strict=True):
+        events += caller.hear(caller.data(1, data[begin:end], is_end=end == len(data)))
+    assert events == [CallCancelled(1, "Too many requests")]
+    assert caller.ended()["grpc-status"] == str(int(GrpcStatus.INTERNAL))
+    assert caller.calls.buffered_size == 0
+    assert not caller.calls.is_open(1)
+
+
+def test_a_unary_call_that_its_client_takes_back_is_never_reported() -> None:
+    caller = UnaryCaller()
+    caller.call()
+    caller.hear(caller.data(1, framed(b"hello")))
+    reset = frames.encode_frame(FrameKind.RST_STREAM, struct.pack(">I", 8), stream_id=1)
+    (event,) = caller.hear(reset)
+    assert isinstance(event, CallCancelled)
+    assert caller.calls.buffered_size == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from escrowmq.proxy.gen import v2
 
 from .client import World, message, status_of
@@ -95,6 +97,44 @@ def test_a_call_without_a_message_ends() -> None:
     number = client.begin("QueryRoute")
     client._feed(client.data(number, b"", is_end=True))
     assert client.streams[number].code == 13
+    assert client.streams[number].fields["grpc-message"] == "Half-closed without a request"
+
+
+@pytest.mark.parametrize("is_at_once", [True, False])
+def test_a_call_with_two_messages_is_refused_and_does_nothing(*, is_at_once: bool) -> None:
+    """Both were stored, and the client got one answer. grpc-java refuses it."""
+    world = World()
+    world.topic("T")
+    client = world.connect()
+    number = client.begin("SendMessage")
+    first, second = (v2.SendMessageRequest(messages=[message("T")]) for _ in range(2))
+    if is_at_once:
+        with client.at_once():
+            client.write(number, first)
+            client.write(number, second, is_end=True)
+    else:
+        client.write(number, first)
+        client.write(number, second, is_end=True)
+    assert client.streams[number].code == 13
+    assert client.streams[number].fields["grpc-message"] == "Too many requests"
+    assert world.exchange.core.broker.store.bounds("T", 0) == (0, 0)
+    assert world.front.room.size == 0
+    client.send(message("T"))
+    assert world.exchange.core.broker.store.bounds("T", 0) == (0, 1)
+
+
+def test_a_call_is_served_when_its_client_has_ended_it() -> None:
+    world = World()
+    world.topic("T")
+    client = world.connect()
+    number = client.begin("SendMessage")
+    client.write(number, v2.SendMessageRequest(messages=[message("T", b"x" * 50_000)]))
+    assert world.exchange.core.broker.store.bounds("T", 0) == (0, 0)
+    assert world.front.room.size > 50_000, "it counts among what is kept"
+    client._feed(client.data(number, b"", is_end=True))
+    assert client.streams[number].code == 0
+    assert world.exchange.core.broker.store.bounds("T", 0) == (0, 1)
+    assert world.front.room.size == 0
 
 
 def test_a_client_is_known_by_its_id_whatever_connection_it_comes_by() -> None:

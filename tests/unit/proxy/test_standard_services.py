@@ -12,7 +12,7 @@ from .client import V5, Stream, World
 def call(client: V5, path: str, request: object) -> Stream:
     service, method = path.rsplit("/", 1)
     number = client.begin(method, service=f"/{service}/")
-    client.write(number, request)  # type: ignore[arg-type]
+    client.write(number, request, is_end="Health" in path)  # type: ignore[arg-type]
     return client.streams[number]
 
 
