@@ -273,21 +273,24 @@ def test_a_plain_handlers_delivery_on_the_event_loop_is_refused_aloud(
     assert any(isinstance((r.exc_info or (0, 0))[1], WrongThread) for r in caplog.records)
 
 
-def test_a_handler_that_takes_nothing_is_refused_before_it_is_called() -> None:
+@pytest.mark.parametrize("kind", [Consumer, escrowmq.Consumer])
+def test_a_handler_that_takes_nothing_is_refused_before_it_is_called(kind: Any) -> None:
     handler: Any
     for handler in (lambda: None, functools.partial(lambda message: None, 1)):
-        with pytest.raises(UsageError, match="one argument"):
-            Consumer("localhost:1", group="g", topic="T", handler=handler)
+        for name in ("handler", "on_assigned", "on_revoked"):
+            with pytest.raises(UsageError, match=f"{name}=.* one argument"):
+                kind("localhost:1", group="g", topic="T", **{name: handler})
 
 
-def test_a_handler_with_a_yield_is_refused_as_calling_it_does_nothing() -> None:
+@pytest.mark.parametrize("kind", [Consumer, escrowmq.Consumer])
+def test_a_handler_with_a_yield_is_refused_as_calling_it_does_nothing(kind: Any) -> None:
     """Every message would be acknowledged, and none handled."""
 
     def handler(message: Any) -> Any:
         yield message
 
     with pytest.raises(UsageError, match="has a yield"):
-        Consumer("localhost:1", group="g", topic="T", handler=handler)
+        kind("localhost:1", group="g", topic="T", handler=handler)
 
 
 # -- what the log says ---------------------------------------------------------------------------

@@ -16,7 +16,12 @@ from escrowmq.client.blocking.delivery import Delivery
 from escrowmq.client.blocking.face import BlockingClient, shorten_tracebacks
 from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.consumer import SeekPosition
-from escrowmq.client.consumer_settings import ConsumerOptions, ConsumerSettings, Handler
+from escrowmq.client.consumer_settings import (
+    ConsumerOptions,
+    ConsumerSettings,
+    Handler,
+    split_consumer_settings,
+)
 from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import HeldMessage
@@ -150,6 +155,7 @@ class Consumer(KeywordOnly, BlockingClient[_ConsumerEngine]):
         self._process = os.getpid()
         self._inside = threading.local()
         self.group = group
+        split_consumer_settings(settings)  # judges functions as the user gave them
         handler = settings.get("handler")
         if handler is not None and not is_coroutine(handler) and callable(handler):
             settings["handler"] = _wrap_with_thread_mark(handler, self._inside)
