@@ -1,6 +1,8 @@
 """What a consumer is told of the queues that it gets and gives up, in both faces."""
 
 import asyncio
+import threading
+from functools import partial
 from typing import Any
 
 import escrowmq
@@ -13,6 +15,11 @@ FAST: dict[str, Any] = {"commit_interval_ms": 200, "rebalance_interval_ms": 1_00
 
 def ignore(message: escrowmq.Delivery) -> None:
     """Every message is done with."""
+
+
+def has_all(consumer: escrowmq.Consumer) -> bool:
+    """Whether it reads all queues of the topic."""
+    return len(consumer.queues()) == 4
 
 
 def test_a_member_is_told_which_queues_come_and_go(server: Server, topic: str) -> None:
@@ -70,3 +77,62 @@ def test_coroutines_are_told_of_queues_on_the_loop(server: Server, topic: str) -
     asyncio.run(main())
     assert sum(count for kind, count in told if kind == "assigned") == 4
     assert sum(count for kind, count in told if kind == "revoked") == 4
+
+
+def test_a_member_may_be_closed_by_what_is_told_of_queues(server: Server, topic: str) -> None:
+    """Its end waited for the callback that waited for it, until that took too long."""
+    ended: list[bool] = []
+    began = threading.Event()
+
+    def assigned(queues: list[escrowmq.MessageQueue]) -> None:
+        began.wait(30)
+        consumer.close()
+        ended.append(consumer._inner._end.is_set())
+
+    consumer = escrowmq.Consumer(
+        server.nameserver, group=unique("CG"), topic=topic, on_assigned=assigned, **FAST
+    )
+    began.set()
+    consumer.wait()
+    until("it was told", lambda: bool(ended))
+    assert ended == [False], "it ends when the callback has returned"
+
+
+def test_a_member_that_closes_may_be_closed_by_what_it_tells(server: Server, topic: str) -> None:
+    ended: list[bool] = []
+
+    def revoked(queues: list[escrowmq.MessageQueue]) -> None:
+        consumer.close()
+        ended.append(consumer._inner._end.is_set())
+
+    other = escrowmq.Producer(server.nameserver, group=unique("PG"))
+    for _ in range(2):
+        consumer = escrowmq.Consumer(
+            server.nameserver, group=unique("CG"), topic=topic, on_revoked=revoked, **FAST
+        )
+        until("it has queues", partial(has_all, consumer))
+        consumer.close()
+    assert ended == [False, False]
+    other.send(topic, b"the loop of all is there")
+    other.close()
+
+
+def test_a_coroutine_that_is_told_of_queues_may_close_the_member(
+    server: Server, topic: str
+) -> None:
+    ended: list[bool] = []
+
+    async def main() -> None:
+        async def told(queues: list[escrowmq.MessageQueue]) -> None:
+            await consumer.close()
+            ended.append(consumer._end.is_set())
+
+        consumer = escrowmq.aio.Consumer(
+            server.nameserver, group=unique("CG"), topic=topic,
+            on_assigned=told, on_revoked=told, **FAST,
+        )  # fmt: skip
+        await consumer.open()
+        await consumer.wait()
+
+    asyncio.run(main())
+    assert ended == [False, False]

@@ -43,6 +43,8 @@ class AssignmentCallbacks:
         self._own_retries = own_retries
         self._last_call: asyncio.Task[None] | None = None
         """The most recently scheduled call; each call waits for the one before."""
+        self._running: asyncio.Task[None] | None = None
+        """The call in which a callback runs now."""
         self._workers = Workers(threads_max=1, name="queues of a consumer")
 
     def schedule_assigned(self, queues: Iterable[MessageQueue]) -> None:
@@ -53,6 +55,10 @@ class AssignmentCallbacks:
         """Schedule the callback for queues that are no longer read; their offsets are already
         committed."""
         self._schedule(self._on_revoked, queues)
+
+    def is_inside_callback(self) -> bool:
+        """Whether the caller is a callback that is a coroutine function."""
+        return self._running is not None and asyncio.current_task() is self._running
 
     async def wait_for_calls(self) -> None:
         """Wait until all callbacks have been called."""
@@ -91,6 +97,7 @@ class AssignmentCallbacks:
     ) -> None:
         if before is not None:
             await asyncio.wait([before])
+        self._running = asyncio.current_task()
         try:
             if is_coroutine(callback):
                 async with asyncio.timeout(self._patience_s):
@@ -99,6 +106,8 @@ class AssignmentCallbacks:
                 await self._run_callback(callback, queues)
         except Exception:  # noqa: BLE001 - the user's code; logged, and the queues stay
             _log.exception("the callback for queues failed: %r", callback)
+        finally:
+            self._running = None
 
     async def _run_callback(self, callback: AssignmentCallback, queues: list[MessageQueue]) -> None:
         future = self._workers.run(callback, queues)

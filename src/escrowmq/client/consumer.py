@@ -65,8 +65,7 @@ _END_S: Final = 3.0
 """Timeout in seconds of each step in which `close` informs brokers."""
 
 SeekPosition = int | dt.datetime | Literal["first", "last"]
-"""A position in a queue: an offset, the first message stored since a time, the oldest message, or
-the end."""
+"""A place in a queue: an offset, the first message since a time, the oldest message, the end."""
 
 
 class Consumer(KeywordOnly, TidyCompletion):
@@ -175,11 +174,12 @@ class Consumer(KeywordOnly, TidyCompletion):
 
     async def close(self) -> None:
         """Close the consumer: wait for running handlers, commit offsets, leave the group. Unsettled
-        messages are redelivered. Takes a few seconds at most; calling it again does nothing. When a
-        handler calls it, it closes after the handler has returned."""
+        messages are redelivered. Takes a few seconds at most; calling it again does nothing. If a
+        handler or a callback for queues calls it, it closes after that has returned."""
         self._is_closed = True
         self._ending.begin()
-        if not (self._handler_runner and self._handler_runner.is_inside_handler()):
+        runner, callbacks = self._handler_runner, self._state.assignment_callbacks
+        if not ((runner and runner.is_inside_handler()) or callbacks.is_inside_callback()):
             await self._ending.wait()
 
     async def wait(self) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import functools
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from escrowmq.client import consumer as engine
@@ -19,7 +20,6 @@ from escrowmq.client.consumer import SeekPosition
 from escrowmq.client.consumer_settings import (
     ConsumerOptions,
     ConsumerSettings,
-    Handler,
     split_consumer_settings,
 )
 from escrowmq.client.core.callables import is_coroutine
@@ -32,6 +32,9 @@ from escrowmq.errors import ClientClosed, EscrowMQError
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+_CALLED_ON_THREADS: Final = ("handler", "on_assigned", "on_revoked")
+"""Settings with users' functions. These may close the consumer, which must not wait for them."""
 
 _EXIT_WAIT_S: Final = 15.0
 """How long the exit of the program waits for each consumer to close."""
@@ -156,9 +159,10 @@ class Consumer(KeywordOnly, BlockingClient[_ConsumerEngine]):
         self._inside = threading.local()
         self.group = group
         split_consumer_settings(settings)  # judges functions as the user gave them
-        handler = settings.get("handler")
-        if handler is not None and not is_coroutine(handler) and callable(handler):
-            settings["handler"] = _wrap_with_thread_mark(handler, self._inside)
+        for name in _CALLED_ON_THREADS:
+            given = settings.get(name)
+            if given is not None and not is_coroutine(given) and callable(given):
+                settings[name] = _wrap_with_thread_mark(given, self._inside)
         self._portal = self._join_event_loop()
         try:
             self._inner = _ConsumerEngine(
@@ -183,13 +187,15 @@ class Consumer(KeywordOnly, BlockingClient[_ConsumerEngine]):
     def close(self) -> None:
         """Close the consumer: wait for running handlers, commit offsets, leave the group. Unsettled
         messages are redelivered. It takes a few seconds at most; calling it again does nothing. A
-        handler may call it: the consumer then closes after the handler has returned."""
+        handler may call it, or a callback for queues: the consumer then closes after that has
+        returned."""
         if self._is_closed:
             return
         _running.discard(self)
         if getattr(self._inside, "is_handling", False):
             self._is_closed = True
-            _close_later(self._portal, self._inner)
+            with contextlib.suppress(IndexError):  # another thread has closed it just now
+                _close_later(self._portals.pop(), self._inner)
             return
         self._close_and_release()
 
@@ -213,7 +219,8 @@ class Consumer(KeywordOnly, BlockingClient[_ConsumerEngine]):
         # `for message in Consumer(...)` leaves no reference that could close it.
         if not getattr(self, "_is_closed", True) and self._process == os.getpid():
             self._is_closed = True
-            _close_later(self._portal, self._inner)
+            with contextlib.suppress(IndexError):
+                _close_later(self._portals.pop(), self._inner)
 
     # -- receiving ---------------------------------------------------------------------------
 
@@ -303,9 +310,12 @@ class Consumer(KeywordOnly, BlockingClient[_ConsumerEngine]):
         self._portal.call(self._inner.commit())
 
 
-def _wrap_with_thread_mark(handler: Handler, inside: threading.local) -> Handler:
-    """Wrap the handler so that its thread is marked while it runs."""
+def _wrap_with_thread_mark(
+    handler: Callable[[Any], Any], inside: threading.local
+) -> Callable[[Any], Any]:
+    """Wrap a handler, or a callback for queues, so that its thread is marked while it runs."""
 
+    @functools.wraps(handler)
     def run(given: Any) -> Any:  # noqa: ANN401 - whatever the user's handler takes
         inside.is_handling = True
         try:
