@@ -256,10 +256,12 @@ class TimerQueue:
 
     def _read_new_records(self, now_ms: int) -> None:
         store = self._store
-        for _ in range(_TAKE_MAX // _ENTRIES_READ):
+        left_count = _TAKE_MAX
+        while left_count > 0:
             start, end = store.bounds(Topic.TIMER, 0)
             if self._listed:
                 run = self._listed.next_run(_ENTRIES_READ)
+                left_count -= len(run)
                 first = max(run.start, start)
                 entries = store.read_units(Topic.TIMER, 0, first, run.stop - first)
                 self._read_entries(first, entries, now_ms)
@@ -271,6 +273,7 @@ class TimerQueue:
                 self._has_more = False
                 return
             self._read_entries(self._taken, entries, now_ms)
+            left_count -= _ENTRIES_READ
         self._has_more = bool(self._listed) or self._taken < end
 
     def _read_entries(

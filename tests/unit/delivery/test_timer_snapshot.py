@@ -164,6 +164,21 @@ def test_records_that_are_listed_and_not_read_yet_keep_their_segment() -> None:
 
 
 @pytest.mark.usefixtures("early")
+def test_a_turn_reads_as_many_listed_records_if_they_are_not_consecutive() -> None:
+    """It read eight runs of them, however short: a start took thirty times as many turns."""
+    world = Later()
+    for number in range(2_000):
+        world.send(b"x", UNIQ_KEY=f"u{number}", TIMER_DELAY_SEC="1000" if number % 2 else "1")
+    world.run(5_000)
+    world.restart()
+    counts = []
+    while not world.timer.is_rebuilt:
+        world.wake()
+        counts.append(world.timer.pending_count)
+    assert counts == [512, 1_000]
+
+
+@pytest.mark.usefixtures("early")
 def test_listed_records_are_read_later_if_the_queue_cannot_be_read_at_first() -> None:
     """They were dropped from the list before they were read, so they were lost."""
     world = far_one()
