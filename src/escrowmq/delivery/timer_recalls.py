@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from escrowmq.base.fixed_limits import TIMER_RECALLS_MAX
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.delivery.timer_records import recall_key
@@ -12,7 +14,8 @@ class PendingRecalls:
     suffice, because a recall may name another message's key."""
 
     def __init__(self) -> None:
-        self._recalls: set[tuple[str, str]] = set()
+        self._recalls: set[bytes] = set()
+        """Their digests: a key may have some 700 characters."""
 
     def __len__(self) -> int:
         return len(self._recalls)
@@ -20,7 +23,7 @@ class PendingRecalls:
     def add(self, key: str, slot: str) -> None:
         """Drop the message with this key in this slot when it is due."""
         if len(self._recalls) < TIMER_RECALLS_MAX:
-            self._recalls.add((key, slot))
+            self._recalls.add(_digest(key, slot))
 
     def apply_to(self, source: StoredMessage) -> bool:
         """Return whether a due message is recalled, or is itself a recall, which is forgotten.
@@ -28,6 +31,10 @@ class PendingRecalls:
         properties = source.properties
         recall, slot = properties.get(Property.TIMER_DEL_UNIQKEY), properties[Property.TIMER_OUT_MS]
         if recall is not None:
-            self._recalls.discard((recall, slot))
+            self._recalls.discard(_digest(recall, slot))
             return True
-        return bool(self._recalls) and (recall_key(source), slot) in self._recalls
+        return bool(self._recalls) and _digest(recall_key(source), slot) in self._recalls
+
+
+def _digest(key: str, slot: str) -> bytes:
+    return hashlib.sha256(f"{slot} {key}".encode("utf-8", "surrogatepass")).digest()[:16]

@@ -35,6 +35,13 @@ def test_a_recall_is_dropped_and_forgotten_when_it_is_due() -> None:
     assert not is_dropped(recalls, UNIQ_KEY="u1")
 
 
+def test_a_long_key_takes_no_more_memory() -> None:
+    recalls = PendingRecalls()
+    recalls.add("T+" + "\ud800" * 700, "1000")
+    assert [len(each) for each in recalls._recalls] == [16]
+    assert is_dropped(recalls, UNIQ_KEY="\ud800" * 700)
+
+
 def test_no_more_are_remembered_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timer_recalls, "TIMER_RECALLS_MAX", 2)
     recalls = PendingRecalls()
