@@ -52,10 +52,21 @@ class ConsumerGroup:
         self.consume_from = ""
         self.subscriber = 0
         """The member in whose limits the subscriptions are counted: the last one that sent any."""
+        self._has_dropped = False
 
     def client_ids(self) -> list[str]:
         """Return the client ids of the members."""
         return list(dict.fromkeys(channel.client_id for channel in self.channels.values()))
+
+    def drop_subscriptions(self) -> None:
+        """Drop all subscriptions."""
+        self.subscriptions.clear()
+        self._has_dropped = True
+
+    def take_dropped(self) -> bool:
+        """Whether subscriptions were dropped since the last call: members must send them again."""
+        has_dropped, self._has_dropped = self._has_dropped, False
+        return has_dropped
 
     def memory_with(self, subscriptions: Iterable[Subscription]) -> int:
         """Return the memory of a member's subscriptions, in bytes, where newer ones stay."""
@@ -300,7 +311,7 @@ class Clients:
         member = self._members[group.subscriber]
         own_count, own_size = member.consumers[name], member.sizes[name]
         if not member.has_room(count - own_count, size - own_size):
-            group.subscriptions.clear()
+            group.drop_subscriptions()
             count = size = 0
         member.set_subscriptions(name, max(count, own_count), max(size, own_size))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import multiprocessing
 import tracemalloc
 from collections.abc import Callable
@@ -171,3 +172,13 @@ def test_what_became_of_transactions_lately_has_a_bound() -> None:
     producer.begin_end(half, UNKNOWN, is_from_check=True)
     assert len(events._events) == room
     assert events.events_of(half.queue_offset)[-1].what == "said unknown"
+
+
+def test_long_words_about_how_a_group_consumes_are_cut() -> None:
+    """They were kept for each group, of any length."""
+    client = Exchange().connect()
+    consumer = dict.fromkeys(("consumeType", "messageModel", "consumeFromWhere"), "x" * 1_000)
+    assert client.heartbeat(consumerDataSet=[{"groupName": "CG", **consumer}]).code == 0
+    reply = client.ask(Request.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "CG"})
+    shown = json.loads(reply.body)
+    assert shown["consumeType"] == shown["messageModel"] == shown["consumeFromWhere"] == "X" * 64

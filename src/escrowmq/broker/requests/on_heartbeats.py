@@ -222,6 +222,9 @@ class HeartbeatHandlers(Part):
                 del self._unnotified[name]
 
     def _notify_member_left(self, group: ConsumerGroup) -> None:
+        if group.take_dropped():
+            for peer in group.channels:
+                self._fingerprints.pop(peer, None)  # it must name its topics again
         config = self._groups.find(group.name)
         if config is None or config.notify_consumer_ids_changed_enable:
             self._notify_members(group)

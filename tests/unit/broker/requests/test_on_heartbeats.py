@@ -201,6 +201,20 @@ def test_a_member_that_was_dropped_names_its_topics_again() -> None:
     assert (again.ext or {})["IS_SUB_CHANGE"] == "true"
 
 
+def test_members_name_their_topics_again_when_those_of_another_member_were_dropped() -> None:
+    exchange = Exchange()
+    member, other = exchange.connect(), exchange.connect()
+    half = {f"T{number}": "*" for number in range(CONNECTION_SUBSCRIPTIONS_MAX // 2 + 1)}
+    member.heartbeat(consumer="CG", topics={"T": "*"})
+    member.heartbeat(consumer="DG", topics=half, heartbeatFingerprint=77)
+    other.heartbeat(consumer="CG", topics=half)
+    other.leave()
+    again = [
+        member.heartbeat(consumer="CG", heartbeatFingerprint=77, withoutSub=True) for _ in range(2)
+    ]
+    assert [(one.ext or {})["IS_SUB_CHANGE"] for one in again] == ["true", "false"]
+
+
 def test_older_subscription_does_not_replace_a_newer_one() -> None:
     exchange = Exchange()
     first, second = exchange.connect("c1"), exchange.connect("c2")
@@ -392,15 +406,6 @@ def test_heartbeat_that_is_too_large_is_refused(options: dict[str, Any], hint: s
     assert reply.code == 1
     assert hint in (reply.remark or "")
     assert members(client) == []
-
-
-def test_long_words_about_how_a_group_consumes_are_cut() -> None:
-    """They were kept for each group, of any length."""
-    client = Exchange().connect()
-    consumer = dict.fromkeys(("consumeType", "messageModel", "consumeFromWhere"), "x" * 1_000)
-    assert client.heartbeat(consumerDataSet=[{"groupName": "CG", **consumer}]).code == 0
-    shown = subscribed(client)
-    assert shown["consumeType"] == shown["messageModel"] == shown["consumeFromWhere"] == "X" * 64
 
 
 def test_group_beyond_those_that_are_created_by_themselves_is_refused() -> None:
