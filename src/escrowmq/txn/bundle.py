@@ -166,6 +166,11 @@ class Bundles:
             assert len(members) > 1, "the half that stands for it is there"
             self._remove_member(members, queue_offset)
 
+    def note_broken(self, bundle: BundleId | None) -> None:
+        """Note that a half of a bundle, if it has one, is unreadable and was never added."""
+        if bundle is not None:
+            self._broken.add(bundle)
+
     def is_broken(self, bundle: BundleId) -> bool:
         """Whether a half of a bundle is unreadable, so that the bundle can only be rolled back."""
         return bundle in self._broken

@@ -25,6 +25,7 @@ from escrowmq.store.consume_queue import GAP_SIZE
 from escrowmq.store.dispatch import UnseenRecord
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk_log, walk_queue
+from escrowmq.txn.bundle import bundle_of
 from escrowmq.txn.carry_forward import note_carried
 from escrowmq.txn.engine import TransactionEngine
 from escrowmq.txn.half_identity import identity_of_final, identity_of_half, is_final_of
@@ -33,7 +34,13 @@ from escrowmq.txn.op_records import STATES, bundles_ended_in, decode_op
 from escrowmq.txn.pending import HalfRun
 from escrowmq.txn.pending_snapshot import PendingSnapshot
 from escrowmq.txn.state import State, Verdict
-from escrowmq.txn.stored_halves import ODD_COUNT, Entry, decode_halves, match_known_shapes
+from escrowmq.txn.stored_halves import (
+    ODD_COUNT,
+    Entry,
+    decode_halves,
+    match_known_shapes,
+    surviving_properties,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -319,6 +326,9 @@ class HalvesRecovery:
             half = decode_record(self._store.read_record(log_offset, size))
         except CorruptRecord as error:
             self._halves.put_in_quarantine(queue_offset, str(error))
+            # The rest of its transaction must not be committed without it.
+            data = b"" if size >= GAP_SIZE else self._store.log.read(log_offset, size)
+            self._halves.bundles.note_broken(bundle_of(surviving_properties(data)))
             return
         self._add_half(queue_offset, half.properties, log_offset, half.stored_ms)
 
@@ -338,6 +348,7 @@ class HalvesRecovery:
             )
         except Exception as error:  # noqa: BLE001 - one half; set aside, the broker starts
             self._halves.put_in_quarantine(queue_offset, f"{type(error).__name__}: {error}")
+            self._halves.bundles.note_broken(bundle_of(properties))
             return
         if CARRIED in properties:
             self._replace_copies(properties, queue_offset, log_offset)

@@ -8,6 +8,7 @@ from zlib import crc32
 
 from escrowmq.base.message import Topic
 from escrowmq.codec.log_records import parse_records
+from escrowmq.codec.properties import decode_properties
 from escrowmq.codec.record import encode_topic
 from escrowmq.codec.record_layout import HEAD_V4, HOSTS_V6, MAGIC_V1, PROPERTIES_SIZE
 from escrowmq.lane.native import alike_halves
@@ -31,6 +32,15 @@ ODD_COUNT: Final = 32 if alike_halves is not None else 1 << 20
 continues."""
 
 _NONE: Final[tuple[list[int], list[KnownShape]]] = [], []
+
+
+def surviving_properties(data: bytes) -> dict[str, str]:
+    """Return the properties of a half whose record is damaged elsewhere; none if they are not found
+    at its end."""
+    _, _, rest = data.rpartition(_TOPIC)
+    size, properties = rest[:_BEHIND_TOPIC], rest[_BEHIND_TOPIC:]
+    is_whole = int.from_bytes(size, "big") == len(properties) < len(data)
+    return decode_properties(properties) if is_whole else {}
 
 
 def match_known_shapes(

@@ -109,6 +109,26 @@ def test_transaction_with_a_message_that_cannot_be_read_can_only_be_rolled_back(
     assert len(ground.engine.halves.pending) == 0
 
 
+@pytest.mark.parametrize("nth", range(3))
+@pytest.mark.parametrize("is_known_before", [True, False])
+def test_a_message_that_cannot_be_read_counts_after_a_restart_too(
+    ground: Ground, nth: int, *, is_known_before: bool
+) -> None:
+    """The others could be committed without it."""
+    halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(3)]
+    other = ground.prepare(b"other", escrowTransaction="other")
+    ground.damage(halves[nth])
+    first, second = (half for half in halves if half is not halves[nth])
+    if is_known_before:
+        assert ground.end(first, COMMIT).answer == EndResult.UNREADABLE
+    ground.reopen()
+    assert ground.end(first, COMMIT).answer == EndResult.UNREADABLE
+    assert ground.end(other, COMMIT).answer == EndResult.DONE
+    assert ground.finals() == [b"other"]
+    assert ground.end(second, ROLLBACK).answer == EndResult.DONE
+    assert len(ground.engine.halves.pending) == 0
+
+
 def test_next_half_is_asked_about_when_the_first_cannot_be_read(ground: Ground) -> None:
     ground.members["PG"] = [LiveProducer(1, "a")]
     halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(2)]
