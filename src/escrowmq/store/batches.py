@@ -12,7 +12,6 @@ from escrowmq.base.message import Message, SysFlag
 from escrowmq.codec.record import set_record_offsets
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.dispatch import UnseenBatch, UnseenRecord
 from escrowmq.store.encoding import (
     Piece,
     encode_pieces,
@@ -23,6 +22,7 @@ from escrowmq.store.encoding import (
 )
 from escrowmq.store.results import PutResult, PutStatus
 from escrowmq.store.store_parts import StoreState
+from escrowmq.store.unseen import UnseenBatch, UnseenRecord
 
 
 class LongBatch:

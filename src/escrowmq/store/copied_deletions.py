@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from escrowmq.codec.store_entries import ENTRY
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.dispatch import Unseen, UnseenBatch, UnseenRecord, UnseenRun
 from escrowmq.store.queue_snapshot import remove_queues
 from escrowmq.store.store_parts import StoreState
+from escrowmq.store.unseen import Unseen, UnseenBatch, UnseenRecord, UnseenRun
 
 
 class CopiedDeletions:

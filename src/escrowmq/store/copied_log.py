@@ -19,10 +19,10 @@ from escrowmq.codec.store_entries import ENTRY, ENTRY_SIZE, is_path_safe
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.copied_deletions import CopiedDeletions
-from escrowmq.store.dispatch import QueueUnits, UnseenRun
 from escrowmq.store.queue_snapshot import write_snapshot
 from escrowmq.store.scanned import RecordKeys, UnitTagsCodes
 from escrowmq.store.store_parts import StoreState
+from escrowmq.store.unseen import QueueUnits, UnseenRun
 
 _PREPARED: Final = SysFlag.PREPARED  # this bit is set for rolled-back records too
 _HALF: Final = Topic.HALF.encode()

@@ -17,9 +17,9 @@ from escrowmq.codec.record_layout import RECORD_SIZE_MIN
 from escrowmq.codec.store_entries import ENTRY, ENTRY_SIZE, GAP_ENTRY, is_path_safe
 from escrowmq.errors import DiskFull
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
-from escrowmq.store.dispatch import UnseenRecord
 from escrowmq.store.scanned import UnitTagsCodes
 from escrowmq.store.store_parts import StoreState
+from escrowmq.store.unseen import UnseenRecord
 
 _UNITS_MAX: Final = 400_000
 _UNITS_KEPT_MAX: Final = 100_000

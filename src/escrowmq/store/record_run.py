@@ -11,8 +11,8 @@ from escrowmq.codec.record import encode_records, encode_topic
 from escrowmq.codec.store_entries import ENTRY, ENTRY_SIZE
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.dispatch import QueueUnits, UnseenRun
 from escrowmq.store.store_parts import StoreState
+from escrowmq.store.unseen import QueueUnits, UnseenRun
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from escrowmq.codec.record_layout import PROPERTIES_SIZE
 from escrowmq.errors import CorruptRecord, DiskFull
 from escrowmq.store import queue_snapshot as snapshots
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.dispatch import UnseenRecord
 from escrowmq.store.failed_syncs import (
     maybe_unsynced_from,
     newest_durable_segment,
@@ -34,6 +33,7 @@ from escrowmq.store.rebuild import MissingUnitsError, QueuesRebuild
 from escrowmq.store.results import RecoveryReport
 from escrowmq.store.scanned import RecordKeys
 from escrowmq.store.store_parts import StoreState
+from escrowmq.store.unseen import UnseenRecord
 
 ABORT: Final = "abort"
 _NOTES_MAX: Final = 100

@@ -22,8 +22,8 @@ from escrowmq.codec.properties import parse_number, property_value
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.consume_queue import GAP_SIZE
-from escrowmq.store.dispatch import UnseenRecord
 from escrowmq.store.store import Store
+from escrowmq.store.unseen import UnseenRecord
 from escrowmq.store.walk import walk_log, walk_queue
 from escrowmq.txn.bundle import bundle_of
 from escrowmq.txn.carry_forward import note_carried

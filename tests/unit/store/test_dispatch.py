@@ -8,10 +8,11 @@ from escrowmq.base.message import StoredMessage, Topic
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import encode_message
 from escrowmq.codec.store_entries import ENTRY
-from escrowmq.store.dispatch import QueueUnits, UnseenRecord, UnseenRun, schedule_unit_code
+from escrowmq.store.dispatch import schedule_unit_code
 from escrowmq.store.encoding import Piece
 from escrowmq.store.index_chains import KEY, index_key
 from escrowmq.store.store import Store
+from escrowmq.store.unseen import QueueUnits, UnseenRecord, UnseenRun
 from escrowmq.testing.disk import SimDisk
 from tests.unit.store.stores import bodies, message, opened, small, sync
 

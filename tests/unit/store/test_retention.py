@@ -8,8 +8,8 @@ import pytest
 
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.dispatch import UnseenRecord
 from escrowmq.store.store import GetStatus, Store
+from escrowmq.store.unseen import UnseenRecord
 from escrowmq.testing.disk import CrashLoss, SimDisk
 
 from .stores import SMALL, bodies, message, opened, small, sync
