@@ -147,6 +147,9 @@ class BatchWriter:
         state = self._state
         if state.write_gate.refusal is not None:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=state.write_gate.refusal)
+        queue = state.queues.by_key.get((message.topic, message.queue_id))
+        if reason := state.dispatcher.held_back.refusal(queue):
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
         body_size = max([len(piece[1]) for piece in pieces])
         properties_size = max([len(piece[2]) for piece in pieces])
         return self._judge(message, body_size, properties_size)
@@ -164,12 +167,14 @@ class BatchWriter:
         state, message = self._state, batch.message
         if state.write_gate.refusal is not None:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=state.write_gate.refusal)
-        unseen = state.dispatcher.unseen_size
+        unseen = state.dispatcher.waiting_size
         if unseen > self._unseen_max:
             reason = f"{unseen} bytes wait to be shown to consumers, {self._unseen_max} may"
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
         now_ms = max(now_ms, state.log.stored_ms)
         queue, log = state.queues.get_or_create(message.topic, message.queue_id), state.log
+        if reason := state.dispatcher.held_back.refusal(queue):
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
         size, number = sum(batch.sizes), queue.next_offset
         try:
             if not log.fits(size):

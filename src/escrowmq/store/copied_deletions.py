@@ -37,6 +37,10 @@ class CopiedDeletions:
             for item in state.dispatcher.waiting
             for queue, end in _waiting_record_ends(item)
             if end > log_end
+        } | {
+            queue
+            for queue, held in state.dispatcher.held_back.units.items()
+            if held[-1].log_offset >= log_end
         }
         doomed = [
             queue
@@ -63,6 +67,8 @@ class CopiedDeletions:
             for one, end in _waiting_record_ends(item):
                 if one is queue:
                     return end
+        if held := self._state.dispatcher.held_back.units.get(queue):
+            return held[-1].log_offset + held[-1].record_size
         _, unit = queue.find_unit_backwards(queue.end - 1, queue.min)
         return 0 if unit is None else unit[0] + unit[1]
 

@@ -114,10 +114,12 @@ class CopiedLog:
         while a failed sync is repaired."""
         self._raise_if_repairing()
         dispatcher = self._state.dispatcher
-        if dispatcher.stalled is not None and dispatcher.unseen_size > UNSEEN_MAX:
+        if dispatcher.stalled is not None and dispatcher.waiting_size > UNSEEN_MAX:
             raise DiskFull(
                 f"{dispatcher.stalled}; copying continues when there is space for queues"
             )
+        if dispatcher.held_back.is_full:
+            raise StorageError("too many messages wait for queues that cannot be written")
         base, parts, keys = self.end_offset, _Parts(), bytearray()
         code_of, add_keys = self._codes.code_of, self._keys.add
         before: ScannedRecord | None = None
@@ -146,7 +148,9 @@ class CopiedLog:
         next_offset = queue.next_offset
         if next_offset != record.queue_offset:
             return None
-        follows = queue.end == next_offset or self._state.dispatcher.waiting
+        dispatcher = self._state.dispatcher
+        is_held = queue in dispatcher.held_back.units
+        follows = queue.end == next_offset or dispatcher.waiting or is_held
         return _QueuePart(queue, next_offset) if follows else None
 
     def _queue_of(self, record: ScannedRecord) -> ConsumeQueue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
@@ -14,19 +15,23 @@ from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.encoding import Piece
+from escrowmq.store.held_back import HeldBackQueues, HeldUnit, stall_reason
 from escrowmq.store.index import Index
 from escrowmq.store.index_chains import KEY_SIZE, index_key
 from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.results import Arrival, PutResult
 from escrowmq.store.unseen import QueueUnits, Unseen, UnseenRecord, UnseenRun
 
+_log = logging.getLogger(__name__)
+
 _KEYS_BATCH_SIZE: Final = 256 * KEY_SIZE
 
 
 class Dispatcher:
     """Makes records visible: writes units and index entries in the log's order, up to
-    `LogEnds.visible_end`. On a full disk it stalls, and continues when there is space. Nothing is
-    lost, because all of it can be derived from the log."""
+    `LogEnds.visible_end`. On a full disk it stalls, and continues when there is space. A queue that
+    cannot be written for another reason is held back, and the others go on. Nothing is lost,
+    because all of it can be derived from the log."""
 
     def __init__(
         self,
@@ -39,6 +44,7 @@ class Dispatcher:
         self._ends = ends
         self.index = index
         self.waiting: deque[Unseen] = deque()
+        self.held_back = HeldBackQueues()
         self.dispatched_offset = 0
         self.dispatched_ms = 0
         self.stalled: str | None = None
@@ -48,6 +54,7 @@ class Dispatcher:
         self.is_awaited: Callable[[str, int], bool] = _always_awaited
         """Returns whether anything waits for the messages of a queue (`report_only_awaited`)."""
         self._keys = bytearray()
+        self._is_index_failing = False
         self.keys_count = 0
         """The number of entries added to the index."""
 
@@ -101,18 +108,57 @@ class Dispatcher:
         )
 
     @property
+    def waiting_size(self) -> int:
+        """The size of the log that waits to become visible, without the queues held back."""
+        return self._log.end_offset - self._waiting_from
+
+    @property
     def unseen_size(self) -> int:
-        """The size of the log that consumers cannot see yet."""
+        """The size of the log from the first record on that consumers cannot see yet."""
         return self._log.end_offset - self.unseen_from
 
     @property
     def unseen_from(self) -> int:
-        """The log offset from which on consumers cannot see the records."""
+        """The log offset from which on consumers may not see the records."""
+        return self._before_held_back(self._waiting_from)
+
+    @property
+    def _waiting_from(self) -> int:
         return self.waiting[0].log_offset if self.waiting else self._log.end_offset
+
+    def _before_held_back(self, log_offset: int) -> int:
+        held = self.held_back.first
+        return log_offset if held is None else min(log_offset, held.log_offset)
+
+    @property
+    def derived_offset(self) -> int:
+        """The log offset before which all records have their units."""
+        return self._before_held_back(self.dispatched_offset)
+
+    @property
+    def derived_ms(self) -> int:
+        """The store time of the last record before which all have their units."""
+        held = self.held_back.first
+        return self.dispatched_ms if held is None else min(self.dispatched_ms, held.stored_ms)
+
+    def unseen_entries(self, topic: str, queue_offset: int) -> list[tuple[int, int, int]]:
+        """Return the records of the first queue of a topic that have no unit yet, from a queue
+        offset on: log offset, record size, tags code (0 if it is not known)."""
+        return [
+            *self.held_back.entries(topic, queue_offset),
+            *[
+                (item.log_offset, item.record_size, 0)
+                for item in self.waiting
+                if isinstance(item, UnseenRecord)  # runs come later
+                and item.message.topic == topic
+                and item.queue_offset >= queue_offset
+            ],
+        ]
 
     def detach_queues(self, doomed: Collection[ConsumeQueue]) -> None:
         """Detach waiting records from queues that will be removed. They are still added to the
         index."""
+        self.held_back.forget(doomed)
         for at, item in enumerate(self.waiting):
             if isinstance(item, UnseenRun):
                 self.waiting[at] = item.without_queues(doomed)
@@ -154,7 +200,8 @@ class Dispatcher:
         try:
             self._dispatch_unseen(run)
         except (StorageError, OSError) as error:
-            self.stalled = str(error)
+            # A queue that alone cannot be written is found by `dispatch_waiting`, and held back.
+            self.stalled = stall_reason(error)
 
     def dispatch_waiting(self, runs_max: int = RUNS_SHOWN_AT_ONCE) -> None:
         """Dispatch the waiting records that may be visible, but at most this many parts of long
@@ -178,7 +225,26 @@ class Dispatcher:
                     break
             self.stalled = None
         except (StorageError, OSError) as error:
-            self.stalled = str(error)
+            self.stalled = stall_reason(error)  # as in `make_run_visible`
+
+    def wake(self, now_ms: int) -> None:
+        """Do the work that is due: what stalled, what waits, and what was held back."""
+        if self.stalled:
+            self.flush_keys()
+        if self.stalled or self.waiting:
+            self.dispatch_waiting()
+        if now_ms >= self.held_back.retry_at_ms:
+            self.show_held_back(now_ms)
+
+    def show_held_back(self, now_ms: int) -> None:
+        """Make visible what was held back, as far as its queues can be written."""
+        for queue, (queue_offset, log_offset, size, code, stored_ms) in self.held_back.write_again(
+            now_ms
+        ):
+            topic, queue_id = queue.topic, queue.queue_id
+            if self.is_awaited(topic, queue_id):
+                at = queue_offset, code, stored_ms, log_offset, size
+                self.arrivals.append(Arrival(topic, queue_id, *at))
 
     def dispatch(
         self,
@@ -189,7 +255,8 @@ class Dispatcher:
         record_size: int,
         stored_ms: int,
     ) -> None:
-        """Dispatch one record now. Raises DiskFull, with nothing done, when there is no space.
+        """Dispatch one record now; only hold its unit back if its queue cannot be written. Raises
+        StorageError or OSError, with nothing done, when no queue can (`stall_reason`).
 
         The arguments are positional, for speed: this is called for each message.
         """
@@ -199,9 +266,20 @@ class Dispatcher:
             code = tags_code(tags) if tags else 0
             if queue.is_schedule:
                 code = schedule_unit_code(properties, stored_ms, code, self.delays_ms)
-            queue.append_at(queue_offset, log_offset, record_size, code)
+            held_back, failure = self.held_back, None
+            is_held = queue in held_back.units
+            if not is_held:
+                try:
+                    queue.append_at(queue_offset, log_offset, record_size, code)
+                except (StorageError, OSError) as error:
+                    if stall_reason(error) is not None:
+                        raise
+                    is_held, failure = True, error
             topic, queue_id = message.topic, message.queue_id
-            if self.is_awaited(topic, queue_id):
+            if is_held:
+                unit = HeldUnit(queue_offset, log_offset, record_size, code, stored_ms)
+                held_back.add(queue, unit, failure)
+            elif self.is_awaited(topic, queue_id):
                 at = queue_offset, code, stored_ms, log_offset, record_size
                 self.arrivals.append(Arrival(topic, queue_id, *at))
         self.dispatched_offset = log_offset + record_size
@@ -220,7 +298,7 @@ class Dispatcher:
         """Dispatch the records of a batch now. Return False, with nothing done, when they must
         wait."""
         is_unseen = puts[0].log_offset >= self._ends.visible_end  # as in `make_visible`
-        if is_unseen or self.waiting or queue.is_schedule:
+        if is_unseen or self.waiting or queue.is_schedule or queue in self.held_back.units:
             return False
         codes = [tags_code(piece[3].get("TAGS", "")) for piece in pieces]
         places = [(put.log_offset, put.record_size) for put in puts]
@@ -231,7 +309,7 @@ class Dispatcher:
                 [(at, size, code) for (at, size), code in zip(places, codes, strict=True)]
             )
         except (StorageError, OSError) as error:
-            self.stalled = str(error)
+            self.stalled = stall_reason(error)  # as in `make_run_visible`
             return False
         topic, queue_id, stored_ms = message.topic, message.queue_id, last.stored_ms
         if self.is_awaited(topic, queue_id):
@@ -267,23 +345,30 @@ class Dispatcher:
                 self.flush_keys()
 
     def _dispatch_unseen(self, run: UnseenRun) -> None:
-        """Dispatch a run now. If a queue has no space, the queues before it in the run still become
-        visible."""
+        """Dispatch a run now. If a queue cannot be written, the queues before it in the run still
+        become visible, and the other records wait, one by one."""
         for nth, (queue, topic, queue_id, first, units) in enumerate(run.parts):
             if queue is None:
                 continue
+            if queue in self.held_back.units:
+                self._put_back(run, nth)
+                return
             assert queue.end == first, (queue.end, first)
             try:
                 queue.put_units(units)
             except (StorageError, OSError):
-                held_back, keys = run.rest_from_part(nth)
-                self.waiting.extendleft(reversed(held_back))
-                # Only before this offset do all records have units.
-                self.note_run_dispatched(held_back[0].log_offset, run.stored_ms, keys)
+                self._put_back(run, nth)
                 raise
             if self.is_awaited(topic, queue_id):
                 self.add_arrivals(run.parts[nth], run.stored_ms)
         self.note_run_dispatched(run.needed_visible_end, run.stored_ms, run.keys)
+
+    def _put_back(self, run: UnseenRun, nth: int) -> None:
+        """Let the records of a run from its nth part on wait, one by one."""
+        waiting, keys = run.rest_from_part(nth)
+        self.waiting.extendleft(reversed(waiting))
+        # Only before this offset do all records have units.
+        self.note_run_dispatched(waiting[0].log_offset, run.stored_ms, keys)
 
     def add_arrivals(self, part: QueueUnits, stored_ms: int) -> None:
         """Report records of a run that became visible."""
@@ -298,9 +383,13 @@ class Dispatcher:
         self.keys_count += len(keys) // KEY_SIZE
         try:
             self.index.put(keys)
+            self._is_index_failing = False
             if not self.waiting:  # else the units may lack space; `dispatch_waiting` finds out
                 self.stalled = None
         except (StorageError, OSError) as error:
+            if not self._is_index_failing and not isinstance(error, DiskFull):
+                self._is_index_failing = True
+                _log.error("new messages are not found by their keys for now: %s", error)
             self._keys = keys
             self.stalled = str(error)
 

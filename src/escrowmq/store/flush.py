@@ -203,6 +203,7 @@ class Flusher:
             self._round, self._round_ms = [], -1
             self._durability.note_log_synced(state.log.end_offset, state.log.stored_ms)
             state.dispatcher.dispatch_waiting(runs_max=UNSEEN_MAX)
+            state.dispatcher.show_held_back(now_ms)
             state.dispatcher.flush_keys()
             self._round_due_ms = now_ms
             self._collect_round(now_ms)
@@ -216,13 +217,11 @@ class Flusher:
         except (StorageError, OSError) as error:
             self.failed = str(error)
             return False
-        return not state.dispatcher.waiting
+        return not state.dispatcher.waiting and not state.dispatcher.held_back.units
 
     def _all_synced(self, stored_ms: int) -> None:
         derived = self._state.dispatcher
-        self._durability.note_all_synced(
-            stored_ms, derived.dispatched_offset, derived.dispatched_ms
-        )
+        self._durability.note_all_synced(stored_ms, derived.derived_offset, derived.derived_ms)
 
     def _write_checkpoint(self) -> tuple[File, ...]:
         return self._durability.write_checkpoint(self._state.dispatcher.unseen_from)
@@ -281,8 +280,8 @@ class Flusher:
         state = self._state
         state.dispatcher.flush_keys()
         # Noted before any file is taken: writes during the round belong to the next one.
-        dispatched_ms = state.dispatcher.dispatched_ms
-        self._round_offset = state.dispatcher.dispatched_offset
+        derived_ms = state.dispatcher.derived_ms
+        self._round_offset = state.dispatcher.derived_offset
         self._queues = [queue for queue in state.queues if queue.is_dirty]
         self._round_began_ms, self._found_count = now_ms, 0
         if state.index is not None:
@@ -290,7 +289,7 @@ class Flusher:
         self._round += state.queues.journal.take_dirty_files()
         if self._round or self._queues:
             # Units that a full disk holds back are younger than this.
-            self._round_ms = max(dispatched_ms, self._durability.checkpoint.queue_ms)
+            self._round_ms = max(derived_ms, self._durability.checkpoint.queue_ms)
         if told := self._write_checkpoint():
             self._round += told
             self._round_ms = max(self._round_ms, self._durability.checkpoint.queue_ms)

@@ -11,6 +11,7 @@ from escrowmq.codec.record import encode_records, encode_topic
 from escrowmq.codec.store_entries import ENTRY, ENTRY_SIZE
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.held_back import stall_reason
 from escrowmq.store.store_parts import StoreState
 from escrowmq.store.unseen import QueueUnits, UnseenRun
 
@@ -64,11 +65,12 @@ class RecordRun:
     @property
     def is_allowed(self) -> bool:
         """Whether records may be put as a run now: not with checksums, and not while earlier
-        records wait to become visible."""
+        records wait to become visible, or a queue is held back."""
         state, dispatcher = self._state, self._state.dispatcher
         return not (
             state.settings.appends_crc
             or state.write_gate.refusal is not None
+            or dispatcher.held_back.units
             or (dispatcher.waiting and dispatcher.is_overdue)
         )
 
@@ -165,7 +167,8 @@ class RecordRun:
             try:
                 tail.queue.put_units(bytes(tail.units))
             except (StorageError, OSError) as error:
-                self._wait_for_space(str(error), self._unseen(self._touched[nth:]))
+                self._wait(self._unseen(self._touched[nth:]))
+                dispatcher.stalled = stall_reason(error)  # as in `make_run_visible`
                 return
             if dispatcher.is_awaited(tail.topic, tail.queue_id):
                 dispatcher.add_arrivals(_units_of(tail), self.stored_ms)
@@ -178,13 +181,13 @@ class RecordRun:
         begin = self.end - len(data)
         return UnseenRun(begin, data, self.stored_ms, parts, bytes(self._keys))
 
-    def _wait_for_space(self, reason: str, unseen: UnseenRun) -> None:
-        """Let the records of queues without space wait until there is some."""
+    def _wait(self, unseen: UnseenRun) -> None:
+        """Let the records of queues that could not be written wait."""
         for queue, _, _, first, units in unseen.parts:
             assert queue is not None, "it was found just now"
             queue.set_next_offset(first + len(units) // ENTRY_SIZE)
         waiting, keys = unseen.rest_from_part(0)
-        self._state.dispatcher.stall(reason, waiting)
+        self._state.dispatcher.enqueue(waiting)
         self._state.dispatcher.note_run_dispatched(waiting[0].log_offset, self.stored_ms, keys)
 
     def clear(self) -> None:

@@ -44,7 +44,10 @@ class Searcher:
         queue, queue_offset = state.queues.by_key.get(place), message.queue_offset
         if queue is not None and queue_offset >= queue.end:
             # Its unit will be written when the disk has space, or the record is durable.
-            is_led_to = any(waiting.covers(log_offset) for waiting in state.dispatcher.waiting)
+            dispatcher = state.dispatcher
+            is_led_to = dispatcher.held_back.covers(queue, log_offset) or any(
+                waiting.covers(log_offset) for waiting in dispatcher.waiting
+            )
         else:
             there = log_offset, message.record_size
             is_led_to = state.queues.leads_to(place, queue_offset, there)

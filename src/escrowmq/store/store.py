@@ -129,6 +129,7 @@ class Store:
         )
         self.batches = BatchWriter(state, self.judge)
         self._by_key = self.queues.by_key
+        self._held_back = self.dispatcher.held_back
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -231,6 +232,8 @@ class Store:
                 return refused
             if is_queued:
                 queue = self.queues.get_or_create(message.topic, message.queue_id)
+        if self._held_back.units and not is_settling and (why := self._held_back.refusal(queue)):
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=why)
         queue_offset = queue.next_offset if queue is not None else 0
         log, log_offset = self.log, self.log.end_offset
         now_ms = max(now_ms, log.stored_ms)
@@ -405,10 +408,7 @@ class Store:
         """Do the work that is due: stalled dispatch, clean-up, a check of the disk."""
         if not self._is_open:
             return
-        if self.dispatcher.stalled:
-            self.dispatcher.flush_keys()
-        if self.dispatcher.stalled or self.dispatcher.waiting:
-            self.dispatcher.dispatch_waiting()
+        self.dispatcher.wake(now_ms)
         if not self.deleted.is_saved:
             save_deletions(self._state)
         if not self._state.is_boot_saved and now_ms >= self._boot_due_ms:
@@ -424,7 +424,7 @@ class Store:
         if self.dispatcher.has_due_items:
             return 0
         flushes_ms, mends_ms = self.flusher.wake_at_ms(), self.mending.wake_at_ms()
-        return min(self.retention.wake_at_ms(), flushes_ms, mends_ms)
+        return min(self.retention.wake_at_ms(), flushes_ms, mends_ms, self._held_back.retry_at_ms)
 
     @property
     def durable_offset(self) -> int:

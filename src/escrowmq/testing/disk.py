@@ -361,7 +361,7 @@ class SimDisk:
     def _require_openable(self, path: str) -> None:
         self.require_readable(path)
         if self.shortage is not None:
-            raise StorageError(f"{path}: {_EMFILE}")
+            raise StorageError(f"{path}: {_EMFILE}") from OSError(errno.EMFILE, _EMFILE)
 
     def raise_if_stopped(self) -> None:
         """Raise if the machine has stopped."""

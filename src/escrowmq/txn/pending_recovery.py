@@ -23,7 +23,6 @@ from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.consume_queue import GAP_SIZE
 from escrowmq.store.store import Store
-from escrowmq.store.unseen import UnseenRecord
 from escrowmq.store.walk import walk_log, walk_queue
 from escrowmq.txn.bundle import bundle_of
 from escrowmq.txn.carry_forward import note_carried
@@ -199,15 +198,9 @@ class HalvesRecovery:
 
     def _queue_entries(self, topic: str, queue_offset: int) -> list[Entry]:
         """Return entries of a queue from an offset on. After the queue's end, return those of
-        stored records that have no entry yet, because the disk is full."""
+        stored records that have no entry yet, because it cannot be written."""
         entries = self._store.read_units(topic, 0, queue_offset, _READ_COUNT)
-        return entries or [
-            (waiting.log_offset, waiting.record_size, 0)
-            for waiting in self._store.dispatcher.waiting
-            if isinstance(waiting, UnseenRecord)  # runs come later
-            and waiting.message.topic == topic
-            and waiting.queue_offset >= queue_offset
-        ]
+        return entries or self._store.dispatcher.unseen_entries(topic, queue_offset)
 
     def _queue_end(self, topic: str) -> int:
         """Return the queue offset after the last record of a queue, with an entry or without."""

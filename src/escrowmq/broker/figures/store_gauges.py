@@ -98,6 +98,12 @@ class StoreGauges:
                 len(store.damaged_records),
             ),
             (
+                "unwritable_queues",
+                "gauge",
+                "Queues whose files cannot be written, so that their new messages are not visible.",
+                len(store.dispatcher.held_back.units),
+            ),
+            (
                 "deleted_log_files",
                 "counter",
                 "Files of the log deleted.",
