@@ -32,11 +32,12 @@ class SubscriptionBody(msgspec.Struct, rename="camel", kw_only=True):
     def letters_count(self) -> int:
         """The characters of all texts in it, and the bytes of numbers as clients may invent
         them."""
-        codes = sum(
-            len(code) if isinstance(code, str) else code.bit_length() >> 3 for code in self.code_set
-        )
-        texts = (self.topic, self.expression_type or "", self.sub_string or "", *self.tags_set)
-        return sum(map(len, texts)) + codes + (self.sub_version.bit_length() >> 3)
+        found = len(self.topic) + len(self.sub_string or "") + len(self.expression_type or "")
+        if self.tags_set:
+            found += sum(map(len, self.tags_set))
+        for code in self.code_set:
+            found += len(code) if isinstance(code, str) else code.bit_length() >> 3
+        return found + (self.sub_version.bit_length() >> 3)
 
     @property
     def memory_size(self) -> int:
