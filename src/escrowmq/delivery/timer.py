@@ -52,6 +52,7 @@ from escrowmq.delivery.timer_snapshot import ListedOffsets, SnapshotSaver
 from escrowmq.delivery.timer_unread import UNKNOWN_KEY, UnreadRecord, UnreadRecords
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
+from escrowmq.store.optional_file import read_optional_file
 from escrowmq.store.store import Arrival, Store
 
 PENDING_MAX: Final = TIMER_PENDING_MAX + 2_000_000
@@ -136,7 +137,7 @@ class TimerQueue:
         """Skip the records that a snapshot shows as delivered. It is removed if the log has lost
         its end: once that has grown again, it would hide other records from later starts."""
         disk = self._store.disk
-        snapshot = timer_snapshot.decode(disk.read(timer_snapshot.PATH))
+        snapshot = timer_snapshot.decode(read_optional_file(disk, timer_snapshot.PATH))
         if snapshot is not None and snapshot.taken > end:
             disk.remove(timer_snapshot.PATH)
         elif snapshot is not None and snapshot.shortens(self._before, self._taken, end):

@@ -14,6 +14,7 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.signed_id import SignedId
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
+from escrowmq.store.optional_file import read_optional_file
 from escrowmq.store.store import PutResult, Store
 from escrowmq.txn import keyring, pending_snapshot
 from escrowmq.txn.carry_forward import Carrier
@@ -136,7 +137,7 @@ class Transactions:
         """Return the snapshot of pending halves. It is removed if the log has lost its end: once
         that has grown again, it would hide other halves from later starts."""
         store = self._store
-        snapshot = pending_snapshot.decode(store.disk.read(pending_snapshot.PATH))
+        snapshot = pending_snapshot.decode(read_optional_file(store.disk, pending_snapshot.PATH))
         if snapshot is not None and (
             snapshot.half_end > store.bounds(Topic.HALF, 0)[1]
             or snapshot.op_end > store.bounds(Topic.OP, 0)[1]
@@ -147,13 +148,13 @@ class Transactions:
 
     def load_copy(self, now_ms: int, *, half_offset: int, op_offset: int, is_sound: bool) -> None:
         """Load the pending halves on a copy, so that it can take over fast. Write nothing."""
-        snapshot = pending_snapshot.decode(self._store.disk.read(pending_snapshot.PATH))
+        data = read_optional_file(self._store.disk, pending_snapshot.PATH)
         self.recovery.read_only(
             now_ms,
             half_offset=half_offset,
             op_offset=op_offset,
             is_sound=is_sound,
-            snapshot=snapshot,
+            snapshot=pending_snapshot.decode(data),
         )
         self.is_copy_loaded = True
 
