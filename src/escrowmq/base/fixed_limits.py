@@ -145,7 +145,7 @@ CHECK_POINTS_OF_ACCOUNT_MAX: Final = CHECK_POINTS_MAX // 2
 """Unacknowledged pops of all groups of one account."""
 
 CHECK_POINTS_RESERVED: Final = CHECK_POINTS_MAX // 8
-"""Unacknowledged pops that are reserved for groups with few of them (delivery/pop_shares)."""
+"""Unacknowledged pops that are reserved for groups with few of them (delivery/pop_quotas)."""
 
 CHECK_IMMUNITY_MAX_S: Final = 7 * 24 * 3_600
 """The longest time for which a producer may ask that its half is not checked; longer times are

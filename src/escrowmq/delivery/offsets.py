@@ -12,7 +12,7 @@ from escrowmq.base.message import Topic
 from escrowmq.codec import fastjson
 from escrowmq.delivery.auto_created import AutoCreateQuota
 from escrowmq.delivery.data_version import DataVersion
-from escrowmq.delivery.offset_shares import OffsetShares
+from escrowmq.delivery.offset_quotas import OffsetQuotas
 from escrowmq.delivery.table_text import EntryTextCache, assemble_file, indented_json
 
 _NOT_STORED = -1
@@ -26,7 +26,7 @@ class OffsetTable:
     """The committed offsets of all groups by topic and queue, and pending resets by operators."""
 
     def __init__(self, created_groups: AutoCreateQuota | None = None) -> None:
-        self.shares = OffsetShares(created_groups or AutoCreateQuota())
+        self.quotas = OffsetQuotas(created_groups or AutoCreateQuota())
         self._offsets: dict[str, dict[int, int]] = {}
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}
         """The next offset that each group will pull, by topic and group."""
@@ -113,18 +113,18 @@ class OffsetTable:
         if sum(map(len, self._pulled.values())) > fixed_limits.OFFSETS_MAX:
             self._pulled.clear()
         if self.is_changed:
-            self.shares.recount(
+            self.quotas.count_by_account(
                 (key.partition("@")[2], len(queues)) for key, queues in self._offsets.items()
             )
 
     def why_not_kept(self, group: str, topic: str, queue_id: int, now_ms: int) -> str:
         """Return why an offset that a client commits is not kept, because there are too many; an
         empty text if it is kept. Those in a group's own retry topic always are: they are few."""
-        if not self.shares.is_crowded or self.get(group, topic, queue_id) >= 0:
+        if not self.quotas.is_crowded or self.get(group, topic, queue_id) >= 0:
             return ""
         if topic == Topic.RETRY_PREFIX + group:
             return ""
-        return self.shares.why_not(group, now_ms)
+        return self.quotas.why_not(group, now_ms)
 
     def topics_by_group(self) -> dict[str, list[str]]:
         """Return the topics in which each group has offsets."""

@@ -40,8 +40,8 @@ from escrowmq.delivery.pop_check_points import (
     PoppedQueue,
 )
 from escrowmq.delivery.pop_counts import PopCounts
+from escrowmq.delivery.pop_quotas import PopQuotas
 from escrowmq.delivery.pop_redelivery import Redelivery
-from escrowmq.delivery.pop_shares import PopShares
 from escrowmq.delivery.revive_reader import GRACE_MS, ReviveReader
 from escrowmq.delivery.revive_records import (
     ACK_TAG,
@@ -94,7 +94,7 @@ class PopLedger:
         self._offsets = offsets
         self._host = host
         self.popped = CheckPoints()
-        self.shares = PopShares(self.popped)
+        self.quotas = PopQuotas(self.popped)
         self._reader = ReviveReader(store, offsets, self.popped)
         self._unstored = RepeatedErrors()
         self._redelivery = Redelivery(
@@ -213,7 +213,7 @@ class PopLedger:
         """Record popped messages, and the group's next offset if it changed. Return False if that
         failed: then the messages must not be delivered. `is_instead`: another check point of the
         group will be finished for this one."""
-        has_room = is_instead or self.shares.may_pop_more(handle.group, now_ms)
+        has_room = is_instead or self.quotas.may_pop_more(handle.group, now_ms)
         if not has_room or self.popped.find(handle) is not None:
             return False
         body = encode_check_point(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.delivery.pop_shares import PopShares
+from escrowmq.delivery.pop_quotas import PopQuotas
 from escrowmq.delivery.revive_reader import GRACE_MS
 from tests.unit.broker.consumer import PopConsumer
 from tests.unit.broker.world import World
@@ -91,7 +91,7 @@ def test_what_cannot_be_taken_over_is_logged_and_taken_at_the_next_start(
     world, consumer = popped()
     consumer.pop()
     with monkeypatch.context() as patch:
-        patch.setattr(PopShares, "may_pop_more", lambda *_: False)
+        patch.setattr(PopQuotas, "may_pop_more", lambda *_: False)
         rename(world, "B")
         world.run(30_000)
     assert "rmq_sys_REVIVE_LOG_A" in caplog.text

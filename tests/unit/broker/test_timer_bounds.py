@@ -10,7 +10,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import SysFlag
 from escrowmq.codec.recall_handle import RecallHandle, encode_recall_handle
-from escrowmq.delivery import timer, timer_shares
+from escrowmq.delivery import timer, timer_quotas
 from tests.harness.caller import Caller
 from tests.harness.exchange import Exchange
 
@@ -23,7 +23,7 @@ def make_exchange(monkeypatch: pytest.MonkeyPatch) -> Exchange:
     monkeypatch.setattr(fixed_limits, "TIMER_PENDING_OF_TOPIC_MAX", 8)
     monkeypatch.setattr(fixed_limits, "TIMER_PENDING_RESERVED", 4)
     monkeypatch.setattr(timer, "PENDING_MAX", 18)
-    monkeypatch.setattr(timer_shares, "FEW", 2)
+    monkeypatch.setattr(timer_quotas, "FEW", 2)
     exchange = Exchange(BrokerSettings(allows_recall=True))
     for topic in ("A", "B", "C"):
         exchange.create_topic(topic)

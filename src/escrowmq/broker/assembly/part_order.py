@@ -382,7 +382,7 @@ def _make_storing_handlers(b: BrokerState, putter: MessageStorer) -> tuple[objec
             answers=b.answers,
             putter=putter,
         ),
-        RecallHandlers(b.settings, b.topics, b.identity, putter, b.timer, b.timer_shares),
+        RecallHandlers(b.settings, b.topics, b.identity, putter, b.timer, b.timer_quotas),
     )
 
 

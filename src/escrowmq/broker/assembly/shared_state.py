@@ -30,7 +30,7 @@ from escrowmq.delivery.recent_pop_clients import RecentPopClients
 from escrowmq.delivery.requesters import WaitingRequests
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.timer import TimerQueue
-from escrowmq.delivery.timer_shares import TimerShares
+from escrowmq.delivery.timer_quotas import TimerQuotas
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
 
@@ -78,8 +78,8 @@ class BrokerState:
         due = DueMessages(store, self.topics)
         self.delays = DelayQueues(store, store_settings, due.put)
         self.timer = TimerQueue(store, settings, due.put)
-        self.timer_shares = TimerShares(self.timer, store)
-        self.delay_rules = DelayRules(store_settings, settings, self.timer_shares.why_full)
+        self.timer_quotas = TimerQuotas(self.timer, store)
+        self.delay_rules = DelayRules(store_settings, settings, self.timer_quotas.why_full)
         self.polls_counts: Counter[str] = Counter()
         """The number of waiting long polls of each account."""
         self.stats = Stats()

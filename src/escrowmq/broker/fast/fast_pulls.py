@@ -104,7 +104,7 @@ class FastPulls:
         offsets = self._offsets
         if found is None or offsets.has_reset(group, topic, queue_id):
             return False
-        if offsets.shares.is_crowded and offsets.get(group, topic, queue_id) < 0:
+        if offsets.quotas.is_crowded and offsets.get(group, topic, queue_id) < 0:
             return False  # it may be refused
         if not self._judge.is_still_valid(plan.remembered, plan.header, queue_id):
             known.attach_plan(None)  # the judgement is no longer valid

@@ -176,9 +176,9 @@ class QueuePopper:
         are kept, or there are too many topics; None if it may."""
         offsets, group = self._offsets, header.consumer_group
         fault = self._topics.retry_topic_fault(self._groups.made.account_of(group))
-        if not (offsets.shares.is_crowded or fault) or offsets.offsets_of(group, header.topic):
+        if not (offsets.quotas.is_crowded or fault) or offsets.offsets_of(group, header.topic):
             return None
-        if offsets.shares.is_crowded and (why := offsets.shares.why_not(group, now_ms)):
+        if offsets.quotas.is_crowded and (why := offsets.quotas.why_not(group, now_ms)):
             remark = f"the progress of {group} is not kept: {why}"
             return Refusal(Response.SYSTEM_ERROR, remark)
         if not fault or header.order or any(map(self._topics.get, self.retry_topics(header))):
@@ -372,11 +372,11 @@ class QueuePopper:
 
     def _may_pop_more(self, pop: Pop, now_ms: int) -> bool:
         """Whether the group of a pop may have more messages in flight."""
-        shares, group = self._ledger.shares, pop.header.consumer_group
+        quotas, group = self._ledger.quotas, pop.header.consumer_group
         account = pop.request.peer.counted_for
         if account:
-            shares.note_popper(account, group)
-        return shares.may_pop_more(group, now_ms, account)
+            quotas.note_popper(account, group)
+        return quotas.may_pop_more(group, now_ms, account)
 
     def _record_in_flight(
         self, finds: PopResult, pop: Pop, topic: str, queue_id: int, offset: int, got: GetResult

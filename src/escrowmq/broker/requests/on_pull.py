@@ -103,7 +103,7 @@ class PullHandlers(Part):
         if isinstance(judged, Refusal):
             return judged
         place = header.consumer_group, header.topic, header.queue_id
-        is_kept = not (offsets.shares.is_crowded and offsets.why_not_kept(*place, request.now_ms))
+        is_kept = not (offsets.quotas.is_crowded and offsets.why_not_kept(*place, request.now_ms))
         if not is_kept and (refusal := self._progress_refusal(header.consumer_group)):
             return refusal
         # Checked before the answer reports a reset: offsets from before a reset must not count.

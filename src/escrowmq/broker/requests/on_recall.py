@@ -14,7 +14,7 @@ from escrowmq.broker.sends.log_puts import DelayedPut, MessageStorer
 from escrowmq.codec.headers import RecallHeader
 from escrowmq.codec.recall_handle import decode_recall_handle
 from escrowmq.delivery.timer import TimerQueue
-from escrowmq.delivery.timer_shares import TimerShares
+from escrowmq.delivery.timer_quotas import TimerQuotas
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import UsageError
 
@@ -32,14 +32,14 @@ class RecallHandlers:
         identity: Identity,
         putter: MessageStorer,
         timer: TimerQueue,
-        shares: TimerShares,
+        quotas: TimerQuotas,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._identity = identity
         self._putter = putter
         self._timer = timer
-        self._shares = shares
+        self._quotas = quotas
 
     def recall_message(self, request: IncomingRequest[RecallHeader]) -> Reply:
         """Recall a delayed message: store an order that makes the timer drop it."""
@@ -65,7 +65,7 @@ class RecallHandlers:
         ahead_max_ms = self._settings.timer_delay_max_s * 1000
         if not 0 < handle.deliver_ms - request.now_ms <= ahead_max_ms:
             return _illegal_refusal("recall failed, timestamp invalid")
-        if why := self._shares.why_no_recall(header.topic, request.now_ms):
+        if why := self._quotas.why_no_recall(header.topic, request.now_ms):
             return Refusal(Response.SYSTEM_ERROR, f"recall failed, {why}")
         # The handle has the beginning of the message's slot. The recall must be due after the
         # message, which may be anywhere in the slot.

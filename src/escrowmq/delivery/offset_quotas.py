@@ -13,7 +13,7 @@ from escrowmq.delivery.auto_created import AutoCreateQuota
 _log = logging.getLogger(__name__)
 
 
-class OffsetShares:
+class OffsetQuotas:
     """Decides whether a group may get an offset in one more queue. The offsets are counted every
     few seconds, not with each commit."""
 
@@ -26,7 +26,7 @@ class OffsetShares:
         """The accounts that may have no more offsets, with their numbers."""
         self._refused = RepeatedErrors()
 
-    def recount(self, counts: Iterable[tuple[str, int]]) -> None:
+    def count_by_account(self, counts: Iterable[tuple[str, int]]) -> None:
         """Count the offsets, given as groups with a number each."""
         counts = list(counts)
         self._count = sum(number for _, number in counts)

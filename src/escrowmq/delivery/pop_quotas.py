@@ -17,7 +17,7 @@ share."""
 _log = logging.getLogger(__name__)
 
 
-class PopShares:
+class PopQuotas:
     """Decides whether a group may pop more."""
 
     def __init__(self, popped: CheckPoints) -> None:

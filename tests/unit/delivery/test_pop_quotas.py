@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base import fixed_limits
-from escrowmq.delivery import pop_shares
+from escrowmq.delivery import pop_quotas
 from escrowmq.delivery.pop_check_points import CheckPoints
-from escrowmq.delivery.pop_shares import PopShares
+from escrowmq.delivery.pop_quotas import PopQuotas
 from escrowmq.delivery.revive_records import CheckPointKey
 from tests.unit.broker.consumer import PopConsumer
 from tests.unit.broker.world import World
@@ -16,13 +16,13 @@ class Shared:
 
     def __init__(self) -> None:
         self.popped = CheckPoints()
-        self.shares = PopShares(self.popped)
+        self.quotas = PopQuotas(self.popped)
 
     def pop_all(self, group: str, account: str = "") -> int:
         if account:
-            self.shares.note_popper(account, group)
+            self.quotas.note_popper(account, group)
         before = self.popped.counts[group]
-        while self.shares.may_pop_more(group, 0, account):
+        while self.quotas.may_pop_more(group, 0, account):
             at = self.popped.count
             key = CheckPointKey(group, "T", 0, at, 1, 0)
             self.popped.add(key, [at], invisible_ms=1, revive_offset=at, grace_ms=0)
@@ -35,7 +35,7 @@ def set_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fixed_limits, "CHECK_POINTS_OF_GROUP_MAX", 200)
     monkeypatch.setattr(fixed_limits, "CHECK_POINTS_OF_ACCOUNT_MAX", 400)
     monkeypatch.setattr(fixed_limits, "CHECK_POINTS_RESERVED", 100)
-    monkeypatch.setattr(pop_shares, "FEW", 10)
+    monkeypatch.setattr(pop_quotas, "FEW", 10)
 
 
 def test_some_are_left_for_groups_with_few() -> None:

@@ -18,7 +18,7 @@ FEW: Final = 1_000
 _log = logging.getLogger(__name__)
 
 
-class TimerShares:
+class TimerQuotas:
     """Decides whether a topic may have one more message with a delivery time."""
 
     def __init__(self, timer: TimerQueue, store: Store) -> None:
