@@ -65,7 +65,7 @@ class HeldBackQueues:
         held = self.units.get(queue)
         if held is None:
             held = self.units[queue] = deque()
-            self.retry_at_ms = 0 if len(self.units) == 1 else self.retry_at_ms
+            self.retry_at_ms = 0
             _log.error(
                 "messages of %s/%d are not visible: %s; they are when its file can be written",
                 queue.topic, queue.queue_id, error,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Sequence
 
@@ -9,9 +10,12 @@ import pytest
 
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.log_records import parse_records
+from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import decode_record
-from escrowmq.errors import DiskFull
+from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store import held_back
+from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.held_back import stall_reason
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.testing.disk import CrashLoss, SimDisk
 
@@ -278,3 +282,133 @@ def test_an_index_that_cannot_be_written_is_logged_once(
     assert seen(store, "sound") == [0, 1, 2]
     found = store.query("sound", "k1", count_max=9, begin_ms=0, end_ms=9_000)
     assert len(found.records) == 1
+
+
+def caused_by(number: int) -> StorageError:
+    error = StorageError("planted")
+    error.__cause__ = OSError(number, "planted")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_of_all"),
+    [
+        (DiskFull("planted"), True),
+        (OSError(errno.EMFILE, "planted"), True),
+        (caused_by(errno.ENFILE), True),
+        (caused_by(errno.EIO), False),
+        (OSError(errno.EACCES, "planted"), False),
+        (StorageError("planted"), False),
+    ],
+)
+def test_what_keeps_all_queues_from_being_written(error: Exception, *, is_of_all: bool) -> None:
+    assert stall_reason(error) == (str(error) if is_of_all else None)
+
+
+def test_what_is_held_back_is_found_by_its_place() -> None:
+    _, store = broken_store()
+    put(store, 0, 1, 2)
+    put(store, 3, topic="sound")
+    held = store.dispatcher.held_back
+    queue = store.queues.by_key["broken", 0]
+    first, second, third = held.units[queue]
+    assert held.covers(queue, second.log_offset)
+    assert not held.covers(queue, second.log_offset + 1)
+    assert not held.covers(store.queues.by_key["sound", 0], second.log_offset)
+    assert held.entries("broken", 1) == [second[1:4], third[1:4]]
+    assert held.entries("broken", 0)[0] == first[1:4]
+    for topic in ("a", "sound", "z"):
+        assert held.entries(topic, 0) == []
+
+
+def test_many_are_shown_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_back, "_AT_ONCE", 2)
+    disk, store = broken_store()
+    put(store, 0, 1, 2, 3, 4)
+    store.wake(1_000)
+    disk.unreadable.clear()
+    for count in (2, 4, 5):
+        store.wake(3_000)
+        assert len(seen(store)) == count
+    assert store.dispatcher.held_back.retry_at_ms > 1 << 60
+
+
+def test_a_deleted_queue_is_not_tried_again() -> None:
+    _, store = broken_store()
+    put(store, 0)
+    store.delete_topic("broken")
+    assert store.dispatcher.held_back.retry_at_ms > 1 << 60
+
+
+def test_a_copy_takes_no_more_when_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_back, "HELD_UNITS_MAX", 2)
+    source, _ = opened(SimDisk(), small(log_segment_size=65_536))
+    put(source, 0, 1, 2)
+    data = log_bytes(source, 0, source.end_offset)
+    found = parse_records(data, 0).records
+    _, store = broken_store()
+    log = store.become_copy()
+    for one in found[:2]:
+        log.append(data[one.log_offset : one.log_offset + one.size], [one])
+    store.wake(1_000)
+    last = found[2]
+    with pytest.raises(StorageError, match="too many messages wait"):
+        log.append(data[last.log_offset :], [last])
+
+
+def test_a_batch_for_it_waits_for_its_turn() -> None:
+    disk, store = broken_store()
+    put(store, 0)
+    store.wake(1_000)
+    disk.unreadable.clear()
+    batch = message(0, topic="broken")
+    pieces = [
+        (0, b"body %05d" % number, encode_properties(batch.properties), batch.properties)
+        for number in (1, 2)
+    ]
+    assert {each.status for each in store.batches.put(batch, pieces, 1_001)} == {PutStatus.OK}
+    assert seen(store) == []
+    put(store, 3)
+    store.wake(1_002)
+    store.wake(1_000 + 2 * RETRY_MS)
+    assert seen(store) == [0, 1, 2, 3]
+
+
+def test_what_a_full_disk_keeps_waiting_is_found_by_its_place() -> None:
+    _, store = broken_store()
+
+    def full(*_: object) -> None:
+        raise DiskFull("planted")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConsumeQueue, "append_at", full)
+        put(store, 0, 1, topic="sound")
+        put(store, 2, topic="other")
+        first, second, _ = store.dispatcher.waiting
+        entries = store.dispatcher.unseen_entries
+        assert [each[0] for each in entries("sound", 0)] == [first.log_offset, second.log_offset]
+        assert [each[0] for each in entries("sound", 1)] == [second.log_offset]
+        for topic in ("a", "z"):
+            assert entries(topic, 0) == []
+
+
+def test_a_wake_writes_the_keys_that_an_index_could_not_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, _ = opened(SimDisk(), small(log_segment_size=65_536))
+    index = store.index
+    assert index is not None
+
+    def fail(_: object, __: object) -> None:
+        raise OSError("planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(index), "put", fail)
+        put(store, 0, topic="sound")
+        store.dispatcher.flush_keys()
+        store.wake(1_500)
+        assert store.dispatcher.stalled is None, "messages do not wait for it"
+        store.dispatcher.flush_keys()
+    assert not index.files
+    store.wake(2_000)
+    assert index.files
