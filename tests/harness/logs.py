@@ -40,7 +40,7 @@ class Bytes:
         start = self.start_of(position)
         return bytes(self.segments.get(start, b"")[position - start : position - start + size])
 
-    def data_from(self, position: int) -> int:
+    def next_data_position(self, position: int) -> int:
         return position
 
     def write(self, position: int, data: bytes) -> None:

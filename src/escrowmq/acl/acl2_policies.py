@@ -108,7 +108,8 @@ class Resource(msgspec.Struct, frozen=True):
         return f"{self.kind.value}:{self.name}{end}"
 
     def includes(self, other: Resource) -> bool:
-        """Whether this resource includes another one, which must be a single one."""
+        """Whether this resource, which may be a pattern, includes another one, which must be a
+        literal name."""
         if self.kind is ResourceKind.ANY:
             return True
         if self.kind is not other.kind:

@@ -168,8 +168,8 @@ def _parse_range_v6(text: str) -> AddressPattern:
 
 
 def _parse_v6_front(front: str, expanded: int, text: str) -> AddressParts:
-    """Return the groups before a range. `::` inside stands for as many zeros as are missing; one at
-    the end, whose second colon is part of the range, stands for a single zero
+    """Parse the groups of an IPv6 address before a range: of `1:2::3-9`, 1, 2 and 0, because a `::`
+    at the end stands for a single zero. A `::` inside stands for as many zeros as are missing
     (AclUtils.expandIP)."""
     if "::" in front:
         left, _, right = front.partition("::")

@@ -73,7 +73,7 @@ class File(Protocol):
 class SparseFile(Protocol):
     """A file that knows where it is empty, so that these parts need not be read."""
 
-    def data_from(self, position: int) -> int:
+    def next_data_position(self, position: int) -> int:
         """Return the first position from here on that may contain data; the size if there is
         none."""
 

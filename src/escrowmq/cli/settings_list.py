@@ -10,7 +10,7 @@ from escrowmq.base.setting_facts import Setting, settings_of
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.cli.printing import print_line
 from escrowmq.node.config import NodeSettings
-from escrowmq.node.port_settings import PortSettings
+from escrowmq.node.connection_settings import ConnectionSettings
 
 _READ_ELSEWHERE = ("is_sync_flush", "memory_size")
 _BY_REQUEST = (BrokerSettings, StoreSettings, ReplicaSettings)
@@ -25,7 +25,7 @@ def print_settings() -> int:
     """Print one line per setting, grouped by the server that reads it."""
     for title, kind in (
         ("process", NodeSettings),
-        ("ports", PortSettings),
+        ("ports", ConnectionSettings),
         ("broker", BrokerSettings),
         ("store", StoreSettings),
         ("copies of the log", ReplicaSettings),

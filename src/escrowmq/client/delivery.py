@@ -98,7 +98,8 @@ class DeliveryState:
         self.due_s = since_s + receipt.invisible_ms / 1_000
 
     def record_settled(self, level: int | None) -> None:
-        """Record how the message was settled."""
+        """Record that the message is settled: as consumed if `level` is None, otherwise to be
+        redelivered after that delay level."""
         self.is_settled = True
         self.level = level
 

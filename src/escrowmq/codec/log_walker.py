@@ -71,7 +71,7 @@ class SegmentedLog(Protocol):
     def read(self, position: int, size: int) -> bytes:
         """Return bytes from a position on; fewer where the segment ends."""
 
-    def data_from(self, position: int) -> int:
+    def next_data_position(self, position: int) -> int:
         """Return the first position from this one on, in the same segment, that may contain data;
         the segment's end if none does."""
 
@@ -316,7 +316,7 @@ def next_data(log: SegmentedLog, position: int, end: int) -> tuple[int, bytes]:
     at the end."""
     while position < end and log.has(position):
         # A magic may begin just before the data that a block holds.
-        position = max(position, min(log.data_from(position), end) - MAGIC_AT)
+        position = max(position, min(log.next_data_position(position), end) - MAGIC_AT)
         data = log.read(position, min(CHUNK_SIZE, end - position))
         if any(data[:_SECTOR_SIZE]) or data.count(0) != len(data):
             return position, data

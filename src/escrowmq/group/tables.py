@@ -58,7 +58,8 @@ class PendingTables:
         self._of[path] = (place, frame)
 
     def first_due_offset(self) -> int | None:
-        """Return the log offset at which the first table is due; None if there is none."""
+        """Return the lowest log offset after which a waiting table must be sent; None if none
+        waits."""
         return min((place for place, _ in self._of.values()), default=None)
 
     def take_due(self, sent_end: int) -> list[bytes]:

@@ -150,7 +150,7 @@ class MappedFile:
         elif self._ready_end == 0:
             self._ready_from, self._ready_end = position, end
 
-    def data_from(self, position: int) -> int:
+    def next_data_position(self, position: int) -> int:
         """Return the first position from here on that may contain data; `size` if all is zeros."""
         if self._map is None:
             self._map_file()

@@ -27,8 +27,8 @@ class _ReadOnlyFile:
         """Read several ranges in one call (File.read_runs)."""
         return join_runs(runs, base, self.size, self.read)
 
-    def data_from(self, position: int) -> int:
-        """Return the first position from here on that may contain data (MappedFile.data_from)."""
+    def next_data_position(self, position: int) -> int:
+        """Return the first position from here on that may contain data (as `MappedFile` does)."""
         with open(self._path, "rb") as file:
             try:
                 return os.lseek(file.fileno(), position, os.SEEK_DATA)

@@ -46,8 +46,8 @@ from escrowmq.node.config import (
     read_store_settings,
     warn_of_unknown_keys,
 )
+from escrowmq.node.connection_settings import ConnectionSettings
 from escrowmq.node.grpc_port import make_grpc_front
-from escrowmq.node.port_settings import PortSettings
 from escrowmq.node.refused_settings import refuse_unsupported, with_values_of_rocketmq
 from escrowmq.node.self_made_certificate import self_signed_tls
 from escrowmq.store.commit_log import FOLDER
@@ -161,7 +161,7 @@ class BrokerNode:
         return int(self._ha_socket.getsockname()[1])
 
     async def open(
-        self, *, idle_ms: int, port_options: PortOptions, ports: PortSettings, spin_us: int
+        self, *, idle_ms: int, port_options: PortOptions, ports: ConnectionSettings, spin_us: int
     ) -> None:
         """Load the store, then accept clients."""
         began_s = time.monotonic()

@@ -15,7 +15,7 @@ from escrowmq.net.tls import PortOptions
 from escrowmq.node import config
 from escrowmq.node.broker import BrokerNode
 from escrowmq.node.broker_ports import GroupPorts
-from escrowmq.node.port_settings import PortSettings
+from escrowmq.node.connection_settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from escrowmq.group.membership import GroupMembership
@@ -32,7 +32,7 @@ class BrokerFactory(msgspec.Struct, kw_only=True):
     port: int
     grpc_port: socket.socket | None
     port_options: PortOptions
-    ports: PortSettings
+    ports: ConnectionSettings
     replica: ReplicaSettings | None
 
     @property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.node import config
 from escrowmq.node.addresses import host_and_port
-from escrowmq.node.port_settings import PortSettings, console_tls
+from escrowmq.node.connection_settings import ConnectionSettings, console_tls
 
 if TYPE_CHECKING:
     from escrowmq.console.options import ConsoleOptions, LocalUser
@@ -83,7 +83,9 @@ class BrokerHttpPort:
     def _console_options(self, settings: BrokerSettings, data: str) -> ConsoleOptions:
         from escrowmq.console.options import ConsoleOptions
 
-        ports = config.convert_settings(PortSettings, self._found, source=self._options.source)
+        ports = config.convert_settings(
+            ConnectionSettings, self._found, source=self._options.source
+        )
         has_accounts = settings.acl_enabled or settings.authenticates
         users: tuple[LocalUser, ...] = ()
         if not has_accounts:

@@ -20,7 +20,7 @@ from escrowmq.base.setting_facts import fields_of, parse_setting_value, unit_in_
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.java_properties import ConfError, parse_java_properties
 from escrowmq.errors import UsageError
-from escrowmq.node.port_settings import PortSettings, with_tls_file
+from escrowmq.node.connection_settings import ConnectionSettings, with_tls_file
 from escrowmq.node.refused_settings import KEYS_CHECKED_HERE
 
 _log = logging.getLogger(__name__)
@@ -204,7 +204,7 @@ def unknown_keys(found: dict[str, str]) -> list[str]:
             NameServerSettings,
             NameServerGuardSettings,
             NodeSettings,
-            PortSettings,
+            ConnectionSettings,
         )
         for field in fields_of(kind)
     }

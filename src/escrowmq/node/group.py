@@ -232,8 +232,8 @@ class GroupNode:
         return self.current.now_ms()
 
     def _follow_up(self) -> None:
-        """Continue after a change of the member: carry out its new orders, and let the broker act
-        on them."""
+        """Continue after something has changed the member: carry out the orders that it now gives,
+        then let the broker follow its new role and confirmed end."""
         self.member.wake(steady_ms())
         self.perform_orders()
         self._set_broker_id()

@@ -21,7 +21,7 @@ from typing import Final
 from escrowmq.errors import UsageError
 from escrowmq.net.certificates import ReloadedCertificates, TlsFiles
 from escrowmq.net.tls import TlsPolicy
-from escrowmq.node.port_settings import PortSettings
+from escrowmq.node.connection_settings import ConnectionSettings
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _LAST_DAY: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def self_signed_tls(
-    settings: PortSettings, *, data: str, names: tuple[str, ...]
+    settings: ConnectionSettings, *, data: str, names: tuple[str, ...]
 ) -> TlsPolicy | None:
     """Return the TLS policy of a gRPC port without a configured certificate; None if it should have
     no TLS, or no certificate could be made."""

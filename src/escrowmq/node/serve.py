@@ -21,11 +21,11 @@ from escrowmq.node.addresses import ANY, LOOPBACK, host_and_port
 from escrowmq.node.broker import BrokerNode, read_broker_settings
 from escrowmq.node.broker_factory import BrokerFactory
 from escrowmq.node.broker_http_port import BrokerHttpPort
+from escrowmq.node.connection_settings import ConnectionSettings, make_port_options
 from escrowmq.node.file_permissions import warn_of_wide_permissions
 from escrowmq.node.grpc_port import DEFAULT_GRPC_PORT, bind_grpc
 from escrowmq.node.metrics_exports import MetricsExports
 from escrowmq.node.nameserver import GuardSettings, NameServerNode
-from escrowmq.node.port_settings import PortSettings, make_port_options
 from escrowmq.node.process import freeze_loaded_objects, print_ready_line, run_until_signal
 
 _log = logging.getLogger(__name__)
@@ -268,8 +268,8 @@ def _warn_of_wide_permissions(
 
 def _port_policy(
     options: ServeOptions, found: dict[str, str], *, calls_itself: bool = False
-) -> tuple[PortSettings, PortOptions]:
-    settings = config.convert_settings(PortSettings, found, source=options.source)
+) -> tuple[ConnectionSettings, PortOptions]:
+    settings = config.convert_settings(ConnectionSettings, found, source=options.source)
     return settings, make_port_options(settings, source=options.source, dials_itself=calls_itself)
 
 

@@ -21,7 +21,7 @@ _TAILS_MAX: Final = 10_000
 
 
 class QueueTail:
-    """The end of one queue during a run: what its records have in common, and their units."""
+    """The records that a run appends to one queue: what they have in common, and their units."""
 
     __slots__ = (
         "key_prefix", "magic", "next_offset", "queue", "queue_id", "topic", "topic_part", "units",

@@ -154,12 +154,12 @@ class Segments:
             return found.data_end()
         return self.segment_size
 
-    def data_from(self, position: int) -> int:
+    def next_data_position(self, position: int) -> int:
         """Return the first position from this one on, in the same file, that may hold data; the
         file's end if none does."""
         found, start = self.file(position), self.start_of(position)
         if isinstance(found, SparseFile):
-            return start + found.data_from(position - start)
+            return start + found.next_data_position(position - start)
         return position
 
     def modified_ms(self, start: int) -> int:

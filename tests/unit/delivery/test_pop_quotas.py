@@ -56,6 +56,15 @@ def test_an_account_has_at_most_half_with_all_its_groups() -> None:
     assert shared.pop_all("c", "evil") == 150
 
 
+def test_a_group_counts_from_its_first_pop_on() -> None:
+    shared = Shared()
+    assert [shared.pop_all(group, "evil") for group in "ab"] == [200, 200]
+    assert shared.pop_all("victims", "victim") == 200
+    for point in list(shared.popped._lines["b", "T", 0].open.values())[:10]:
+        shared.popped.acknowledge_all(point)
+    assert shared.pop_all("new", "evil") == 10
+
+
 def test_groups_that_acknowledge_nothing_leave_some_for_others_of_their_account() -> None:
     """All applications may use one account: two groups that were stuck stopped all others."""
     shared = Shared()

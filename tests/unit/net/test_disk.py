@@ -207,8 +207,8 @@ def test_holes_are_seen(disk: FileDisk) -> None:
     assert isinstance(file, MappedFile)
     file.write(4 * MIB, b"x")
     file.sync()
-    assert file.data_from(0) <= 4 * MIB
-    assert file.data_from(4 * MIB) == 4 * MIB
+    assert file.next_data_position(0) <= 4 * MIB
+    assert file.next_data_position(4 * MIB) == 4 * MIB
 
 
 def test_replace_is_whole_and_leaves_nothing_behind(

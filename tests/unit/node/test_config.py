@@ -19,7 +19,7 @@ from escrowmq.node.config import (
     read_store_settings,
     unknown_keys,
 )
-from escrowmq.node.port_settings import PortSettings
+from escrowmq.node.connection_settings import ConnectionSettings
 
 
 def test_file_is_read_as_java_reads_it_but_for_blanks_behind_values(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_word_that_cannot_be_is_told_with_those_that_can() -> None:
     with pytest.raises(UsageError, match="escrowPreset=Kafka: one of EscrowMQ, RocketMQ is"):
         of(escrowPreset="Kafka")
     with pytest.raises(UsageError, match="mode=on: one of disabled, permissive, enforcing is"):
-        convert_settings(PortSettings, {"tls.server.mode": "on"}, source="f")
+        convert_settings(ConnectionSettings, {"tls.server.mode": "on"}, source="f")
 
 
 def test_a_masters_id_is_0_and_a_slaves_its_own() -> None:

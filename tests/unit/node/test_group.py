@@ -31,9 +31,9 @@ from escrowmq.node.broker import BrokerNode
 from escrowmq.node.broker_factory import BrokerFactory
 from escrowmq.node.broker_ports import GroupPorts
 from escrowmq.node.config import NodeSettings
+from escrowmq.node.connection_settings import ConnectionSettings
 from escrowmq.node.group import BrokerPlan, GroupNode, steady_ms
 from escrowmq.node.group_folder import GroupFolder
-from escrowmq.node.port_settings import PortSettings
 from escrowmq.store.store import LOCK, PutStatus
 from escrowmq.testing.authority import MemoryAuthority
 
@@ -82,7 +82,7 @@ async def member(
         port=0,
         grpc_port=grpc_socket,
         port_options=PortOptions(),
-        ports=PortSettings(),
+        ports=ConnectionSettings(),
         replica=None,
     )
     doors = GroupPorts(ReplicaSettings(), host=HOST, port=0, grpc_socket=grpc_socket)

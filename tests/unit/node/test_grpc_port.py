@@ -15,8 +15,8 @@ from escrowmq.net.incoming_connections import bind_port
 from escrowmq.net.tls import PortOptions
 from escrowmq.node import broker as node_broker
 from escrowmq.node.broker import BrokerNode
+from escrowmq.node.connection_settings import ConnectionSettings
 from escrowmq.node.grpc_port import NO_PORT, bind_grpc
-from escrowmq.node.port_settings import PortSettings
 
 HOST = "127.0.0.1"
 
@@ -66,7 +66,9 @@ def test_the_other_ports_serve_while_a_certificate_is_made_for_it(
             data=str(tmp_path), host=HOST, port=0, grpc_socket=bind_port(HOST, 0),
         )  # fmt: skip
         opening = asyncio.create_task(
-            broker.open(idle_ms=60_000, port_options=PortOptions(), ports=PortSettings(), spin_us=0)
+            broker.open(
+                idle_ms=60_000, port_options=PortOptions(), ports=ConnectionSettings(), spin_us=0
+            )
         )
 
         async def connect() -> None:

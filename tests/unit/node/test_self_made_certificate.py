@@ -11,14 +11,14 @@ import pytest
 
 from escrowmq.net.tls import TlsSession
 from escrowmq.node.config import convert_settings, gather_settings
-from escrowmq.node.port_settings import PortSettings
+from escrowmq.node.connection_settings import ConnectionSettings
 from escrowmq.node.self_made_certificate import FILE, ORGANIZATION, self_signed_tls
 
 NAMES = ("localhost", "127.0.0.1", "::1", "broker-a.example")
 
 
-def settings_of(*pairs: str) -> PortSettings:
-    return convert_settings(PortSettings, gather_settings(None, list(pairs)), source="--set")
+def settings_of(*pairs: str) -> ConnectionSettings:
+    return convert_settings(ConnectionSettings, gather_settings(None, list(pairs)), source="--set")
 
 
 def test_it_is_made_once_and_its_owner_alone_can_read_it(tmp_path: Path) -> None:

@@ -392,6 +392,21 @@ def test_what_a_full_disk_keeps_waiting_is_found_by_its_place() -> None:
             assert entries(topic, 0) == []
 
 
+def test_not_all_is_synced_while_a_full_disk_keeps_records_waiting() -> None:
+    _, store = broken_store()
+
+    def full(*_: object) -> None:
+        raise DiskFull("planted")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConsumeQueue, "append_at", full)
+        put(store, 0, topic="sound")
+        assert not store.flusher.sync_everything(1_000)
+    assert store.flusher.sync_everything(1_000)
+    put(store, 1)
+    assert not store.flusher.sync_everything(1_000), "a queue is held back"
+
+
 def test_a_wake_writes_the_keys_that_an_index_could_not_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

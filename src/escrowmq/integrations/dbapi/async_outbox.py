@@ -151,7 +151,7 @@ class _BlockTransaction:
     async def _begin(self) -> None:
         """Do what `begin` does."""
 
-    async def wait_for_statements(self) -> None:
+    async def wait_for_listener(self) -> None:
         """Wait until the effects of all statements so far are known."""
 
     async def savepoint(self, name: str) -> None:
@@ -198,7 +198,7 @@ class _AsyncpgBlock(_BlockTransaction):
         self._listener = blocks.SavepointListener(self._unsent)
         self._connection.add_query_logger(self._listener)
 
-    async def wait_for_statements(self) -> None:
+    async def wait_for_listener(self) -> None:
         await asyncio.sleep(0)  # asyncpg calls its listeners in the loop's next turn
 
     # The listener notes all savepoints, these too, each in its turn.
@@ -213,7 +213,7 @@ class _AsyncpgBlock(_BlockTransaction):
         await self.work.execute(Statement(f"release savepoint {name}"))
 
     async def check_not_ended(self) -> None:
-        await self.wait_for_statements()
+        await self.wait_for_listener()
         if not self._connection.is_in_transaction():
             raise blocks.ended_inside_error()
 
@@ -374,7 +374,7 @@ class AsyncTransaction:
         """Send a message when the transaction commits."""
         if self._is_over:
             raise block_ended_error()
-        await self._block.wait_for_statements()
+        await self._block.wait_for_listener()
         is_first = not self.unsent.messages
         self.unsent.add(make_message(topic, body, fields))
         if is_first and marking.writes_marker_early(self._family):

@@ -264,8 +264,8 @@ def select_brokers() -> Statement:
 
 
 def select_broker(family: SqlFamily, name: str) -> Statement:
-    """Return the statement that selects when a broker took the first message (negative if it was
-    declared gone), and the database's clock."""
+    """Return the statement that reads a recorded broker's row: the time of its first message
+    (negative if the broker was declared gone), and the database's clock."""
     text = f"select made_ms, {_NOW_MS[family]} from {MARKERS} where id = ?"
     return Statement(text, (broker_id(name),))
 

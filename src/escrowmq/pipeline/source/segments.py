@@ -120,7 +120,7 @@ class MappedSegment:
         end = min(position + size, self.end)
         return self._data[position - self._first : max(position, end) - self._first]
 
-    def data_from(self, position: int) -> int:
+    def next_data_position(self, position: int) -> int:
         """Return the position unchanged: holes in the file are not known."""
         return position
 

@@ -164,3 +164,14 @@ def test_what_is_just_small_enough_is_remembered(judgements: list[bool], express
     for _ in range(2):
         client.pull("T", expression=expression)
     assert judgements == [False, True]
+
+
+def test_a_kind_of_expression_that_is_just_short_enough_is_remembered(
+    judgements: list[bool],
+) -> None:
+    exchange, client = world()
+    exchange.settings.has_property_filter = True
+    fields = {"expressionType": "x" * 256, "sysFlag": "0"}
+    for _ in range(2):
+        assert client.pull("T", group="CG", fields=fields).code == Response.SUCCESS
+    assert judgements == [False, True]

@@ -8,7 +8,7 @@ from tests.harness.certificates import OPENSSL, Authority, Pair
 
 from escrowmq.errors import UsageError
 from escrowmq.node.config import convert_settings, gather_settings
-from escrowmq.node.port_settings import PortSettings, make_port_options
+from escrowmq.node.connection_settings import ConnectionSettings, make_port_options
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
@@ -23,8 +23,8 @@ def pair(authority: Authority) -> Pair:
     return authority.sign("server", password="open sesame")
 
 
-def settings_of(*pairs: str) -> PortSettings:
-    return convert_settings(PortSettings, gather_settings(None, list(pairs)), source="--set")
+def settings_of(*pairs: str) -> ConnectionSettings:
+    return convert_settings(ConnectionSettings, gather_settings(None, list(pairs)), source="--set")
 
 
 def shown(pair: Pair) -> list[str]:

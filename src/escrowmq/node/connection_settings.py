@@ -30,7 +30,7 @@ from escrowmq.net.tls import PortOptions, TlsPolicy
 TLS_FILE: Final = "tls.config.file"
 
 
-class PortSettings(msgspec.Struct, kw_only=True):
+class ConnectionSettings(msgspec.Struct, kw_only=True):
     """Settings of connections and TLS; RocketMQ's names for TLS are its system properties."""
 
     connections_max: Annotated[
@@ -100,7 +100,7 @@ class PortSettings(msgspec.Struct, kw_only=True):
     ] = field(default="", name="tls.client.trustCertPath")
 
     def __repr__(self) -> str:
-        return f"PortSettings({self.mode!r})"  # no password in any log
+        return f"ConnectionSettings({self.mode!r})"  # no password in any log
 
 
 def with_tls_file(found: dict[str, str]) -> dict[str, str]:
@@ -119,7 +119,7 @@ def with_tls_file(found: dict[str, str]) -> dict[str, str]:
 
 
 def make_port_options(
-    settings: PortSettings, *, source: str, dials_itself: bool = False
+    settings: ConnectionSettings, *, source: str, dials_itself: bool = False
 ) -> PortOptions:
     """Make the ports' policy from the settings: limits and TLS. Raises UsageError if they
     contradict each other. `dials_itself`: the broker's name server is in this process, with the
@@ -138,7 +138,7 @@ def make_port_options(
         raise UsageError(f"{source}: {error}") from error
 
 
-def _with_own_tls(settings: PortSettings) -> PortSettings:
+def _with_own_tls(settings: ConnectionSettings) -> ConnectionSettings:
     """Return the settings with TLS for this process's connections to its own port, because the port
     refuses plain ones."""
     if settings.clients == "require" and not settings.client_certificate:
@@ -149,7 +149,7 @@ def _with_own_tls(settings: PortSettings) -> PortSettings:
     return msgspec.structs.replace(settings, dials_tls=True)
 
 
-def _tls_policy(settings: PortSettings) -> TlsPolicy | None:
+def _tls_policy(settings: ConnectionSettings) -> TlsPolicy | None:
     if settings.mode == "disabled":
         return None
     if not settings.certificate:
@@ -172,7 +172,7 @@ def _tls_policy(settings: PortSettings) -> TlsPolicy | None:
     return TlsPolicy(mode=settings.mode, certificates=ReloadedCertificates(files))
 
 
-def _read_identities(settings: PortSettings) -> CertificateAccounts | None:
+def _read_identities(settings: ConnectionSettings) -> CertificateAccounts | None:
     if not settings.identities.strip():
         return None
     if settings.clients == "none":
@@ -183,7 +183,7 @@ def _read_identities(settings: PortSettings) -> CertificateAccounts | None:
     return parse_certificate_accounts(settings.identities)
 
 
-def _dialling_context(settings: PortSettings) -> ssl.SSLContext | None:
+def _dialling_context(settings: ConnectionSettings) -> ssl.SSLContext | None:
     """Make the TLS context for a broker's connections to name servers. Host names are not verified,
     because addresses are used mostly, and they change; RocketMQ does not verify them anywhere."""
     if not settings.dials_tls:
@@ -204,7 +204,7 @@ def _dialling_context(settings: PortSettings) -> ssl.SSLContext | None:
     return context
 
 
-def console_tls(settings: PortSettings) -> ssl.SSLContext | None:
+def console_tls(settings: ConnectionSettings) -> ssl.SSLContext | None:
     """Return the TLS context with which the console connects to the servers in its own process;
     None for plain connections."""
     if settings.mode != "enforcing" or not settings.certificate:
