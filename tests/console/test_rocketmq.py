@@ -43,8 +43,8 @@ def test_every_page_of_a_rocketmq_cluster_is_there(cluster: Server, port: int) -
     with escrowmq.Admin(cluster.nameserver) as admin:
         admin.topics.create("paid", queues=2)
     with escrowmq.Producer(cluster.nameserver, group="orders") as producer:
-        for nth in range(5):
-            producer.send("paid", b"order", keys=[f"k-{nth}"])
+        for nth in range(5):  # a compiling broker may need longer than the three seconds of default
+            producer.send("paid", b"order", keys=[f"k-{nth}"], timeout_ms=60_000)
     with escrowmq.Consumer(cluster.nameserver, group="mailer", topic="paid") as consumer:
         for nth, delivery in enumerate(consumer, 1):
             delivery.ack()
