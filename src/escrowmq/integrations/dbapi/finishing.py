@@ -1,17 +1,20 @@
-"""Ends what must not be left half done: the beginnings and rollbacks of transactions."""
+"""Ends what must not be left half done: beginnings and rollbacks of transactions, and steps on
+connections that a driver would close in the middle."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 _PATIENCE_S: Final = 5.0
 
+T = TypeVar("T")
 
-async def finish(work: Coroutine[Any, Any, None]) -> None:
-    """Await a coroutine. If the caller is cancelled meanwhile, it still runs to its end, for up to
-    five more seconds, and then the cancellation is raised."""
+
+async def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Await a coroutine, and return its result. If the caller is cancelled meanwhile, it still runs
+    to its end, for up to five more seconds, and then the cancellation is raised."""
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
     cancelled: asyncio.CancelledError | None = None

@@ -21,6 +21,7 @@ from escrowmq.client.outbox_messages import MarkedMessages
 from escrowmq.client.producer import Producer
 from escrowmq.client.producer_settings import MessageFields, make_message
 from escrowmq.errors import UsageError
+from escrowmq.integrations.dbapi.finishing import finish
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
 from escrowmq.integrations.outbox.failures import block_ended_error
 from escrowmq.integrations.outbox.hand_over import HandOver
@@ -59,7 +60,9 @@ class _GreenletMessages:
 
 
 class _AsyncDatabase:
-    """A database that is reached through an asyncio engine."""
+    """A database that is reached through an asyncio engine. If the caller is cancelled during a
+    step, the step is finished: SQLAlchemy would close the connection in the middle, and aiosqlite,
+    closed so on a busy machine, can keep `asyncio.run` from ever ending."""
 
     def __init__(self, engine: AsyncEngine, hooks: ConnectionHooks) -> None:
         self._engine = engine
@@ -69,14 +72,14 @@ class _AsyncDatabase:
         return self._hooks.family
 
     async def execute(self, step: SqlStep) -> Rows:
-        return await greenlet_spawn(self._hooks.execute, step)
+        return await finish(greenlet_spawn(self._hooks.execute, step))
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Callable[[SqlStep], Awaitable[Rows]]]:
         async with self._engine.connect() as connection:
-            await connection.run_sync(self._hooks.begin_own_transaction)
-            yield lambda step: connection.run_sync(self._hooks.execute_in_transaction, step)
-            await connection.commit()
+            await finish(connection.run_sync(self._hooks.begin_own_transaction))
+            yield lambda step: finish(connection.run_sync(self._hooks.execute_in_transaction, step))
+            await finish(connection.commit())
 
 
 class AsyncTransaction:
