@@ -75,8 +75,15 @@ def test_mqadmin_sees_who_is_in_sync(group: Group, tmp_path: Path) -> None:
     try:
         master = group.master().clients.address
         where = ("-a", master, "-b", NAME)
-        shown = java.mqadmin("getSyncStateSet", *where)
-        assert f"#MasterAddr\t{master}" in shown
+        shown = ""
+
+        def is_answered() -> bool:
+            nonlocal shown
+            shown = java.mqadmin("getSyncStateSet", *where)
+            return "RemotingTimeoutException" not in shown  # mqadmin waits three seconds, not more
+
+        until("the broker answers mqadmin in time", is_answered)
+        assert f"#MasterAddr\t{master}" in shown, shown
         assert shown.count("InSyncReplica:") - shown.count("NotInSyncReplica:") == 3
         shown = java.mqadmin("getBrokerEpoch", "-n", group.nameserver, "-b", NAME)
         assert "Epoch: EpochEntry{epoch=1, startOffset=0" in shown
