@@ -87,7 +87,10 @@ def test_the_guide_runs_from_its_beginning_to_its_end(own_server: Callable[..., 
     text = GUIDE.read_text().replace("```\n", "\n")
     parser, told = doctest.DocTestParser(), list[Any]()
     example = parser.get_doctest(text, {"nameserver": server.nameserver}, "guide", str(GUIDE), 0)
-    outcome = doctest.DocTestRunner().run(example, out=told.append)
+    runner = doctest.DocTestRunner(
+        optionflags=doctest.FAIL_FAST
+    )  # a later loop would wait for ever
+    outcome = runner.run(example, out=told.append)
     assert outcome.attempted > 20
     assert outcome.failed == 0, "".join(told)
 

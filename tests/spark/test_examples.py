@@ -33,7 +33,8 @@ def test_the_page_runs(spark: SparkSession, server: Server, tmp_path: Path) -> N
     text = text.replace("/data/", f"{tmp_path}/").replace('"/store"', repr(str(server.store)))
     page = doctest.DocTestParser().get_doctest(text, {"spark": spark}, PAGE.name, str(PAGE), 0)
     told: list[str] = []
-    outcome = doctest.DocTestRunner().run(page, out=told.append)
+    runner = doctest.DocTestRunner(optionflags=doctest.FAIL_FAST)
+    outcome = runner.run(page, out=told.append)
     spark.catalog.dropTempView("orders")
     assert outcome.attempted > 15
     assert outcome.failed == 0, "".join(told)
