@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
@@ -36,6 +37,31 @@ def put(store: Store, *numbers: int, topic: str = "broken", now_ms: int = 1_000)
     for number in numbers:
         stored = store.put(message(number, topic=topic), now_ms)
         assert stored.status is PutStatus.OK
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No queue has space while the block runs."""
+
+    def full(*_: object) -> None:
+        raise DiskFull("planted")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConsumeQueue, "append_at", full)
+        yield
+
+
+@contextmanager
+def failing_index(store: Store) -> Iterator[None]:
+    """The store's index takes no keys while the block runs."""
+
+    def fail(*_: object) -> None:
+        raise OSError("planted")
+
+    assert store.index is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(store.index), "put", fail)
+        yield
 
 
 def seen(store: Store, topic: str = "broken") -> list[int]:
@@ -159,13 +185,7 @@ def test_no_log_is_deleted_from_which_it_must_still_be_shown() -> None:
 
 def test_a_full_disk_stalls_all_as_before() -> None:
     _, store = broken_store()
-    queue = store.queues.get_or_create("sound", 0)
-
-    def full(*_: object) -> None:
-        raise DiskFull("planted")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(queue), "append_at", full)
+    with full_disk():
         put(store, 0, topic="sound")
         assert store.dispatcher.stalled == "planted"
         assert store.dispatcher.held_back.units == {}
@@ -262,18 +282,9 @@ def test_queues_that_fail_by_turns_keep_their_order_over_crashes(seed: int) -> N
     assert store.dispatcher.derived_offset == store.end_offset
 
 
-def test_an_index_that_cannot_be_written_is_logged_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_cannot_be_written_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     store, _ = opened(SimDisk(), small(log_segment_size=65_536))
-    index = store.index
-    assert index is not None
-
-    def fail(_: object, __: object) -> None:
-        raise OSError("planted")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(index), "put", fail)
+    with failing_index(store):
         for number in range(3):
             put(store, number, topic="sound")
             store.dispatcher.flush_keys()
@@ -377,11 +388,7 @@ def test_a_batch_for_it_waits_for_its_turn() -> None:
 def test_what_a_full_disk_keeps_waiting_is_found_by_its_place() -> None:
     _, store = broken_store()
 
-    def full(*_: object) -> None:
-        raise DiskFull("planted")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ConsumeQueue, "append_at", full)
+    with full_disk():
         put(store, 0, 1, topic="sound")
         put(store, 2, topic="other")
         first, second, _ = store.dispatcher.waiting
@@ -395,11 +402,7 @@ def test_what_a_full_disk_keeps_waiting_is_found_by_its_place() -> None:
 def test_not_all_is_synced_while_a_full_disk_keeps_records_waiting() -> None:
     _, store = broken_store()
 
-    def full(*_: object) -> None:
-        raise DiskFull("planted")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ConsumeQueue, "append_at", full)
+    with full_disk():
         put(store, 0, topic="sound")
         assert not store.flusher.sync_everything(1_000)
     assert store.flusher.sync_everything(1_000)
@@ -407,18 +410,11 @@ def test_not_all_is_synced_while_a_full_disk_keeps_records_waiting() -> None:
     assert not store.flusher.sync_everything(1_000), "a queue is held back"
 
 
-def test_a_wake_writes_the_keys_that_an_index_could_not_take(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_wake_writes_the_keys_that_an_index_could_not_take() -> None:
     store, _ = opened(SimDisk(), small(log_segment_size=65_536))
     index = store.index
     assert index is not None
-
-    def fail(_: object, __: object) -> None:
-        raise OSError("planted")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(index), "put", fail)
+    with failing_index(store):
         put(store, 0, topic="sound")
         store.dispatcher.flush_keys()
         store.wake(1_500)
