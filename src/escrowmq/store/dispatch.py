@@ -15,9 +15,9 @@ from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.encoding import Piece
-from escrowmq.store.held_back import HeldBackQueues, HeldUnit, stall_reason
+from escrowmq.store.held_back import RETRY_MS, HeldBackQueues, HeldUnit, stall_reason
 from escrowmq.store.index import Index
-from escrowmq.store.index_chains import KEY_SIZE, index_key
+from escrowmq.store.index_chains import KEY, KEY_SIZE, index_key
 from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.results import Arrival, PutResult
 from escrowmq.store.unseen import QueueUnits, Unseen, UnseenRecord, UnseenRun
@@ -25,6 +25,10 @@ from escrowmq.store.unseen import QueueUnits, Unseen, UnseenRecord, UnseenRun
 _log = logging.getLogger(__name__)
 
 _KEYS_BATCH_SIZE: Final = 256 * KEY_SIZE
+
+KEYS_WAITING_MAX: Final = 1_000_000
+"""Index keys, 20 bytes each, that wait in memory for an index that cannot be written. If there are
+more, the index is given up until the next start."""
 
 
 class Dispatcher:
@@ -42,7 +46,10 @@ class Dispatcher:
     ) -> None:
         self._log = log
         self._ends = ends
+        self._whole_index = index
         self.index = index
+        """The index that gets the keys of new records; None if there is none, or it was given
+        up."""
         self.waiting: deque[Unseen] = deque()
         self.held_back = HeldBackQueues()
         self.dispatched_offset = 0
@@ -54,7 +61,11 @@ class Dispatcher:
         self.is_awaited: Callable[[str, int], bool] = _always_awaited
         """Returns whether anything waits for the messages of a queue (`report_only_awaited`)."""
         self._keys = bytearray()
-        self._is_index_failing = False
+        self._keys_flushed_at = _KEYS_BATCH_SIZE
+        """The size of the collected keys from which on they are written without being asked for."""
+        self._keys_retry_ms = 0
+        self._given_up_from: tuple[int, int] | None = None
+        """Log offset and store time of the first record without keys in a given-up index."""
         self.keys_count = 0
         """The number of entries added to the index."""
 
@@ -132,14 +143,27 @@ class Dispatcher:
 
     @property
     def derived_offset(self) -> int:
-        """The log offset before which all records have their units."""
-        return self._before_held_back(self.dispatched_offset)
+        """The log offset before which all records have their units and index entries."""
+        return min(self._before_held_back(self.dispatched_offset), self._first_unindexed[0])
 
     @property
     def derived_ms(self) -> int:
-        """The store time of the last record before which all have their units."""
-        held = self.held_back.first
-        return self.dispatched_ms if held is None else min(self.dispatched_ms, held.stored_ms)
+        """The store time of the last record before which all have their units and index entries."""
+        held, found = self.held_back.first, min(self.dispatched_ms, self._first_unindexed[1])
+        return found if held is None else min(found, held.stored_ms)
+
+    @property
+    def underived_from(self) -> int:
+        """The log offset from which on records may lack units or index entries."""
+        return min(self.unseen_from, self._first_unindexed[0])
+
+    @property
+    def _first_unindexed(self) -> tuple[int, int]:
+        """Log offset and store time of the first record whose keys are not in the index; the
+        largest numbers if all are."""
+        if self._given_up_from is not None:
+            return self._given_up_from
+        return KEY.unpack_from(self._keys)[1:] if self._keys else (LONG_MAX, LONG_MAX)
 
     def unseen_entries(self, topic: str, queue_offset: int) -> list[tuple[int, int, int]]:
         """Return the records of the first queue of a topic that have no unit yet, from a queue
@@ -229,7 +253,8 @@ class Dispatcher:
 
     def wake(self, now_ms: int) -> None:
         """Do the work that is due: what stalled, what waits, and what was held back."""
-        if self.stalled:
+        if (self.stalled or self._is_index_failing) and now_ms >= self._keys_retry_ms:
+            self._keys_retry_ms = now_ms + RETRY_MS
             self.flush_keys()
         if self.stalled or self.waiting:
             self.dispatch_waiting()
@@ -289,7 +314,7 @@ class Dispatcher:
                 return  # as in RocketMQ: dropped records must not be found
             prefix = java_hash(f"{message.topic}#") if queue is None else queue.key_prefix
             self._collect_keys(prefix, properties, log_offset, stored_ms)
-            if len(self._keys) >= _KEYS_BATCH_SIZE:
+            if len(self._keys) >= self._keys_flushed_at:
                 self.flush_keys()
 
     def dispatch_batch(
@@ -321,7 +346,7 @@ class Dispatcher:
         if self.index is not None:
             for (_, _, _, properties), put in zip(pieces, puts, strict=True):
                 self._collect_keys(queue.key_prefix, properties, put.log_offset, put.stored_ms)
-            if len(self._keys) >= _KEYS_BATCH_SIZE:
+            if len(self._keys) >= self._keys_flushed_at:
                 self.flush_keys()
         return True
 
@@ -341,7 +366,7 @@ class Dispatcher:
         self.dispatched_offset, self.dispatched_ms = end, stored_ms
         if self.index is not None:
             self._keys += keys
-            if len(self._keys) >= _KEYS_BATCH_SIZE:
+            if len(self._keys) >= self._keys_flushed_at:
                 self.flush_keys()
 
     def _dispatch_unseen(self, run: UnseenRun) -> None:
@@ -375,23 +400,44 @@ class Dispatcher:
         self.arrivals += part.arrivals(stored_ms)
 
     def flush_keys(self) -> None:
-        """Write the collected index entries. On a full disk they stay collected."""
+        """Write the collected index entries. If the index cannot be written, they stay
+        collected."""
         if not self._keys:
             return
         assert self.index is not None, "keys are collected for it alone"
         keys, self._keys = self._keys, bytearray()
-        self.keys_count += len(keys) // KEY_SIZE
+        before = len(keys)
         try:
             self.index.put(keys)
-            self._is_index_failing = False
+        except (StorageError, OSError) as error:
+            self._keys = keys
+            self._keep_keys(error)
+        else:
+            self._keys_flushed_at = _KEYS_BATCH_SIZE
             if not self.waiting:  # else the units may lack space; `dispatch_waiting` finds out
                 self.stalled = None
-        except (StorageError, OSError) as error:
-            if not self._is_index_failing and not isinstance(error, DiskFull):
-                self._is_index_failing = True
+        self.keys_count += (before - len(keys)) // KEY_SIZE
+
+    @property
+    def _is_index_failing(self) -> bool:
+        """Whether the index could not be written the last time."""
+        return self._keys_flushed_at > _KEYS_BATCH_SIZE
+
+    def _keep_keys(self, error: Exception) -> None:
+        """Keep the keys that the index could not take, unless there are too many of them."""
+        self.stalled = str(error)
+        if len(self._keys) >= KEYS_WAITING_MAX * KEY_SIZE:
+            _log.error(
+                "new messages are not found by their keys until the next start: %d keys wait for "
+                "the index, and it cannot be written: %s", len(self._keys) // KEY_SIZE, error,
+            )  # fmt: skip
+            self._given_up_from = self._first_unindexed
+            self.index, self._keys, self.stalled = None, bytearray(), None
+        elif not self._is_index_failing:
+            # From now on `wake` tries it: with each batch, it would cost more and more.
+            self._keys_flushed_at = KEYS_WAITING_MAX * KEY_SIZE
+            if not isinstance(error, DiskFull):
                 _log.error("new messages are not found by their keys for now: %s", error)
-            self._keys = keys
-            self.stalled = str(error)
 
     def index_recovered_keys(self, keys: bytearray) -> None:
         """Add keys that recovery found missing. Without space they stay collected in memory; raises
@@ -414,7 +460,8 @@ class Dispatcher:
 
     def drop_collected_keys(self) -> None:
         """Drop the collected index keys, because recovery will find them again."""
-        self._keys, self.stalled = bytearray(), None
+        self._keys, self.stalled, self._given_up_from = bytearray(), None, None
+        self.index, self._keys_flushed_at = self._whole_index, _KEYS_BATCH_SIZE
 
 
 def _always_awaited(_topic: str, _queue_id: int) -> bool:

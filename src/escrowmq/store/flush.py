@@ -224,7 +224,7 @@ class Flusher:
         self._durability.note_all_synced(stored_ms, derived.derived_offset, derived.derived_ms)
 
     def _write_checkpoint(self) -> tuple[File, ...]:
-        return self._durability.write_checkpoint(self._state.dispatcher.unseen_from)
+        return self._durability.write_checkpoint(self._state.dispatcher.underived_from)
 
     def _has_unsynced_files(self) -> bool:
         """Whether a round has anything to sync, apart from the log."""

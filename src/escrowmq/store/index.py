@@ -31,6 +31,8 @@ _CHAIN_MAX: Final = 65_536
 _BLOCK: Final = 16_384
 _PAGE_SIZE: Final = 4096
 _PAGES_AT_ONCE: Final = 256
+_PUT_SIZE_MAX: Final = 16_384 * KEY_SIZE
+"""The size of the keys that are added in one step, so that a step that fails is short."""
 
 
 @runtime_checkable
@@ -316,7 +318,7 @@ class Index:
                 _, _, stored_ms = KEY.unpack_from(keys)
                 self._create_file(stored_ms)
             file = self.files[-1]
-            del keys[: file.put(bytes(keys)) * KEY_SIZE]
+            del keys[: file.put(bytes(keys[:_PUT_SIZE_MAX])) * KEY_SIZE]
             self.end_log_offset = file.end_log_offset
             if file not in self._dirty:
                 self._dirty.append(file)

@@ -51,19 +51,6 @@ def full_disk() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def failing_index(store: Store) -> Iterator[None]:
-    """The store's index takes no keys while the block runs."""
-
-    def fail(*_: object) -> None:
-        raise OSError("planted")
-
-    assert store.index is not None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(store.index), "put", fail)
-        yield
-
-
 def seen(store: Store, topic: str = "broken") -> list[int]:
     return [int(body.split()[1]) for _, body in sorted(bodies(store, topic).items())]
 
@@ -282,19 +269,6 @@ def test_queues_that_fail_by_turns_keep_their_order_over_crashes(seed: int) -> N
     assert store.dispatcher.derived_offset == store.end_offset
 
 
-def test_an_index_that_cannot_be_written_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    store, _ = opened(SimDisk(), small(log_segment_size=65_536))
-    with failing_index(store):
-        for number in range(3):
-            put(store, number, topic="sound")
-            store.dispatcher.flush_keys()
-            store.wake(2_000 + number)
-    assert caplog.text.count("new messages are not found by their keys for now: planted") == 1
-    assert seen(store, "sound") == [0, 1, 2]
-    found = store.query("sound", "k1", count_max=9, begin_ms=0, end_ms=9_000)
-    assert len(found.records) == 1
-
-
 def caused_by(number: int) -> StorageError:
     error = StorageError("planted")
     error.__cause__ = OSError(number, "planted")
@@ -408,18 +382,3 @@ def test_not_all_is_synced_while_a_full_disk_keeps_records_waiting() -> None:
     assert store.flusher.sync_everything(1_000)
     put(store, 1)
     assert not store.flusher.sync_everything(1_000), "a queue is held back"
-
-
-def test_a_wake_writes_the_keys_that_an_index_could_not_take() -> None:
-    store, _ = opened(SimDisk(), small(log_segment_size=65_536))
-    index = store.index
-    assert index is not None
-    with failing_index(store):
-        put(store, 0, topic="sound")
-        store.dispatcher.flush_keys()
-        store.wake(1_500)
-        assert store.dispatcher.stalled is None, "messages do not wait for it"
-        store.dispatcher.flush_keys()
-    assert not index.files
-    store.wake(2_000)
-    assert index.files
