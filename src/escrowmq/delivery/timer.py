@@ -204,10 +204,9 @@ class TimerQueue:
 
     def wake_at_ms(self) -> int:
         """The time to call `deliver_due` next."""
-        if self._has_more:
-            return 0
+        read_ms = self._unread.queue_retry_ms if self._has_more else NEVER_MS
         at_ms = max(self._heap[0] >> OFFSET_BITS, self._retry_ms) if self._heap else NEVER_MS
-        return min(at_ms, self._unread.wake_at_ms())
+        return min(read_ms, at_ms, self._unread.wake_at_ms())
 
     def wake(self, now_ms: int) -> None:
         """Read new records and deliver due messages if it is time."""
@@ -217,8 +216,8 @@ class TimerQueue:
     def deliver_due(self, now_ms: int) -> int:
         """Read new records, and deliver due messages, a bounded number of each. Return how many
         records were delivered or skipped."""
-        if self._has_more:
-            self._read_new_records(now_ms)
+        if self._has_more and now_ms >= self._unread.queue_retry_ms:
+            self._try_to_read(now_ms)
         while (unread := self._unread.take_due(now_ms)) is not None:
             self._retry_unread(unread, now_ms)
         if not self.is_rebuilt:
@@ -254,6 +253,16 @@ class TimerQueue:
         return passed
 
     # -- taking in -------------------------------------------------------------------------------
+
+    def _try_to_read(self, now_ms: int) -> None:
+        """Read new records. If their queue cannot be read, the known ones are delivered meanwhile,
+        unless this is still the start: its records may recall known ones."""
+        try:
+            self._read_new_records(now_ms)
+        except (OSError, StorageError) as error:
+            if self._listed or self._taken < self._loaded_end:
+                raise
+            self._unread.schedule_queue_retry(now_ms, error)
 
     def _read_new_records(self, now_ms: int) -> None:
         store = self._store

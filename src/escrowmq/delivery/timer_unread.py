@@ -15,6 +15,9 @@ WAIT_MS: Final = 1_000
 
 WAIT_MAX_MS: Final = 32_000
 
+QUEUE_RETRY_MS: Final = 10_000
+"""The pause before the timer's queue is read again after that has failed."""
+
 UNKNOWN_KEY: Final = -1
 """Used in place of a key: the record was never read, so its delivery time is unknown."""
 
@@ -37,6 +40,8 @@ class UnreadRecords:
     def __init__(self) -> None:
         self._waiting: list[UnreadRecord] = []
         self._waits_ms: dict[int, int] = {}
+        self.queue_retry_ms = 0
+        """Not before this time, the timer's queue is read again."""
 
     @property
     def count(self) -> int:
@@ -58,6 +63,12 @@ class UnreadRecords:
             _log.error("delayed messages that cannot be read are delivered later: %s", error)
         wait_ms = self._waits_ms[queue_offset] = min(max(2 * wait_ms, WAIT_MS), WAIT_MAX_MS)
         heapq.heappush(self._waiting, UnreadRecord(now_ms + wait_ms, queue_offset, key))
+
+    def schedule_queue_retry(self, now_ms: int, error: Exception) -> None:
+        """Schedule a retry after the timer's queue could not be read, so that new records are
+        unknown."""
+        self.queue_retry_ms = now_ms + QUEUE_RETRY_MS
+        _log.error("new delayed messages cannot be read, and are delivered later: %s", error)
 
     def take_due(self, now_ms: int) -> UnreadRecord | None:
         """Return a record to retry now; None if there is none."""

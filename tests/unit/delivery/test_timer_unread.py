@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from escrowmq.base.message import Topic
 from escrowmq.delivery import timer_unread
 from escrowmq.delivery.timer_snapshot import SnapshotSaver
 from escrowmq.errors import StorageError
@@ -127,3 +128,50 @@ def test_records_before_one_too_many_that_cannot_be_read_are_delivered_once(
     world.run(100_000)
     expected = [b"in the first", b"behind", b"third", b"fourth", b"last"]
     assert world.bodies() == expected
+
+
+def test_known_messages_are_delivered_while_the_queue_of_new_ones_cannot_be_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The timer delivered nothing any more until the file could be read."""
+    world = Later()
+    for number in range(64):  # one file of the queue
+        world.send(b"old %d" % number, TIMER_DELAY_SEC="15")
+    world.run(1_000)
+    world.send(b"new", TIMER_DELAY_SEC="5")
+    unreadable = f"consumequeue/{Topic.TIMER}/0/{20 * 64:020d}"
+    assert unreadable in world.disk.files
+    world.disk.unreadable.add(unreadable)
+    world.run(8_000)
+    assert world.bodies() == []
+    assert caplog.text.count("new delayed messages cannot be read, and are delivered later") == 1
+    world.run(8_000)
+    assert len(world.bodies()) == 64
+    world.disk.unreadable.clear()
+    world.run(timer_unread.QUEUE_RETRY_MS)
+    assert world.bodies()[64:] == [b"new"]
+    world.sync()
+    world.save()
+    world.restart()
+    world.run(100_000)
+    assert len(world.bodies()) == 65
+
+
+def test_a_start_that_cannot_read_all_of_the_queue_delivers_nothing() -> None:
+    """A record that it cannot read may recall a message that it knows."""
+    world = Later()
+    for number in range(65):
+        world.send(b"%d" % number, TIMER_DELAY_SEC="15")
+    world.run(1_000)
+    world.sync()
+    world.save()
+    world.restart()
+    world.disk.unreadable.add(f"consumequeue/{Topic.TIMER}/0/{20 * 64:020d}")
+    world.now_ms += 20_000
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            world.wake()
+    assert world.bodies() == []
+    world.disk.unreadable.clear()
+    world.run(1_000)
+    assert len(world.bodies()) == 65
