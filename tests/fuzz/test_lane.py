@@ -145,8 +145,9 @@ def test_lane_of_signed_sends_that_is_told_nonsense_refuses_it() -> None:
     for is_binary in (True, False):
         for _ in range(4):
             side.feed((1, signed(send(is_binary=is_binary)) * 2))
-    for given, _ in lane.calls["find_signed"][-3:]:
-        assert refused_count(requests_lane.find_signed, given) > 50  # type: ignore[union-attr]
+    for given, _ in lane.calls["find_signed_sends"][-3:]:
+        assert requests_lane is not None
+        assert refused_count(requests_lane.find_signed_sends, given) > 50
 
 
 @needs_lane
@@ -171,7 +172,7 @@ def test_lane_reads_no_further_than_there_are_requests() -> None:
     for _ in range(6):
         side.feed((1, b"".join(chance.choice(kinds)(chance) for _ in range(8))))
     served_count = 0
-    for name in ("lay_out_sends", "find_signed"):
+    for name in ("lay_out_sends", "find_signed_sends"):
         (data, at, size_max, shapes, *rest), _ = lane.calls["lay_out_sends"][-1]
         more: Any = rest if name == "lay_out_sends" else [64]
         again: Any = getattr(requests_lane, name)

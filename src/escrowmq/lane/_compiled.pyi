@@ -4,7 +4,7 @@ from typing import Any
 from escrowmq.lane.native import (
     Buffer,
     FindEnds,
-    FindSigned,
+    FindSignedSends,
     LaneRepeated,
     LayOutEnds,
     LayOutSends,
@@ -12,7 +12,7 @@ from escrowmq.lane.native import (
 
 CONTRACT: int
 lay_out_sends: LayOutSends
-find_signed: FindSigned
+find_signed_sends: FindSignedSends
 find_ends: FindEnds
 lay_out_ends: LayOutEnds
 

@@ -7,7 +7,7 @@
 #define FUNCTIONS(one) \
     one(lay_out_sends, 8, \
         "data, at, size_max, shapes, plans, places, moment, count_max", "lane/native.py") \
-    one(find_signed, 5, "data, at, size_max, shapes, count_max", "lane/native.py") \
+    one(find_signed_sends, 5, "data, at, size_max, shapes, count_max", "lane/native.py") \
     one(find_ends, 5, "data, at, size_max, shapes, count_max", "lane/native.py") \
     one(lay_out_ends, 10, \
         "data, at, size_max, shapes, plans, places, moment, log, starts, rules", \

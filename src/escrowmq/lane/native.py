@@ -3,8 +3,8 @@ compiler, and not used with ESCROWMQ_PURE=1. Most have a plain Python version el
 the reference. The functions for requests have none: the general path defines what they do.
 
 `lay_out_sends` serves consecutive send requests (plain messages, halves and batches) as far as it
-can. `find_signed` finds what was signed in such requests, so that it can be verified first. Both
-leave their arguments unchanged.
+can. `find_signed_sends` finds what was signed in such requests, so that it can be verified first.
+Both leave their arguments unchanged.
 
 `find_ends` finds which halves consecutive ENDs name; `lay_out_ends` serves as many of them as it
 can, given the bytes of these halves.
@@ -38,7 +38,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-CONTRACT: Final = 16
+CONTRACT: Final = 17
 """Incremented with each change of arguments or results, here and in module.c."""
 
 Buffer = Any
@@ -148,8 +148,8 @@ SignedParts = tuple[int, bytes, bytes, bytes, bytes, bytes]
 """The number of a shape; queue, time, properties, signature, and body of a request."""
 
 
-class FindSigned(Protocol):
-    """The type of `find_signed`."""
+class FindSignedSends(Protocol):
+    """The type of `find_signed_sends`."""
 
     def __call__(
         self, data: bytes, at: int, size_max: int, shapes: list[LaneShape], count_max: int, /
@@ -201,7 +201,7 @@ class RequestsLane(NamedTuple):
     """The functions for requests."""
 
     lay_out_sends: LayOutSends
-    find_signed: FindSigned
+    find_signed_sends: FindSignedSends
     find_ends: FindEnds
     lay_out_ends: LayOutEnds
 
@@ -235,7 +235,10 @@ requests_lane = (
     None
     if why_plain
     else RequestsLane(
-        _compiled.lay_out_sends, _compiled.find_signed, _compiled.find_ends, _compiled.lay_out_ends
+        _compiled.lay_out_sends,
+        _compiled.find_signed_sends,
+        _compiled.find_ends,
+        _compiled.lay_out_ends,
     )
 )
 index_lane = (

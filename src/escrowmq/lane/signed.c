@@ -17,7 +17,7 @@ static int add_signed(PyObject *list, const Frames *frames, const Request *reque
     return done;
 }
 
-PyObject *find_signed(PyObject *const *args)
+PyObject *find_signed_sends(PyObject *const *args)
 {
     Frames frames;
     Request request;

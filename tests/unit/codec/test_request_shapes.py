@@ -60,7 +60,7 @@ def signed_in(
 ) -> list[tuple[int, bytes, bytes, bytes, bytes, bytes]]:
     assert requests_lane is not None
     data = b"xx" + b"".join(frames)
-    return requests_lane.find_signed(data, 2, 1 << 20, [given_of(one)], 64)
+    return requests_lane.find_signed_sends(data, 2, 1 << 20, [given_of(one)], 64)
 
 
 def ends_in(one: RequestShape, *frames: bytes) -> tuple[list[int], list[int]] | None:

@@ -316,7 +316,7 @@ class FastPath:
         size_max: int,
     ) -> int:
         """Return how many of the signed sends from a position on may be put."""
-        signed = lane.find_signed(data, at, size_max, shapes, _ADMITTED_MAX)
+        signed = lane.find_signed_sends(data, at, size_max, shapes, _ADMITTED_MAX)
         for nth, parts in enumerate(signed):
             if not self._grants.admits(known[parts[0]], parts):
                 return nth
