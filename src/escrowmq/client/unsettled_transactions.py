@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from escrowmq.client.admin.brokers import Brokers
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.admin.transactions import Transactions
 from escrowmq.client.instance import ClientInstance
 from escrowmq.errors import NotSupported
@@ -46,7 +46,7 @@ async def find_unsettled(instance: ClientInstance, group: str) -> UnsettledTrans
     operator resumes them. Raises if one of them cannot be asked. RocketMQ's brokers cannot list
     their pending transactions."""
     await instance.watch_all_brokers()
-    cluster = Cluster(instance)
+    cluster = ClusterCalls(instance)
     transactions, brokers = Transactions(cluster), Brokers(cluster)
     found = UnsettledTransactions(set(), {})
     for name in await cluster.masters():

@@ -9,7 +9,7 @@ from typing import Literal, TypedDict, Unpack
 import msgspec
 
 from escrowmq.base.codes import Request
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.codec.acl2_bodies import (
     AccessJudgement,
@@ -67,7 +67,7 @@ class AccessExplanation(AccessJudgement, kw_only=True, rename="camel"):
 class Access:
     """Users and policies: `Admin.access`."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterCalls) -> None:
         self._cluster = cluster
 
     # -- users -------------------------------------------------------------------------------

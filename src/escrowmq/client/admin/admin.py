@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from escrowmq.client.admin.access import Access
 from escrowmq.client.admin.brokers import Brokers
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.admin.diagnosis import Diagnosis
 from escrowmq.client.admin.groups import Groups
 from escrowmq.client.admin.messages import Messages
@@ -46,7 +46,7 @@ class Admin:
         # An admin client may use thousands of topics once each, and fetches each route when it
         # needs it.
         self.instance.forgets_topics = True
-        cluster = Cluster(self.instance)
+        cluster = ClusterCalls(self.instance)
         self.access = Access(cluster)
         self.brokers = Brokers(cluster)
         self.diagnosis = Diagnosis(cluster)

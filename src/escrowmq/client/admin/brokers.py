@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from escrowmq.base.codes import Request
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.routes import DepartedBroker
@@ -109,7 +109,7 @@ class _StringTable(msgspec.Struct):
 class Brokers:
     """Brokers and their settings: `Admin.brokers`."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterCalls) -> None:
         self._cluster = cluster
 
     async def gone(self) -> list[BrokerInfo]:

@@ -9,7 +9,7 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.admin.topics import QueueStatus, Topics
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec import dead_letter_bodies
@@ -31,7 +31,7 @@ class _DeadLetterPage(msgspec.Struct, rename="camel"):
 
 
 async def redeliver(
-    cluster: Cluster,
+    cluster: ClusterCalls,
     group: str,
     *,
     topic: str,
@@ -67,7 +67,12 @@ async def redeliver(
 
 
 async def _redeliver_queue(
-    cluster: Cluster, group: str, queue: QueueStatus, topic: str, limit: int | None, dry_run: bool
+    cluster: ClusterCalls,
+    group: str,
+    queue: QueueStatus,
+    topic: str,
+    limit: int | None,
+    dry_run: bool,
 ) -> AsyncIterator[DeadLetter]:
     broker = queue.queue.broker_name
     address = (await cluster.masters(broker))[broker]

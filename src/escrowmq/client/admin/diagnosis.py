@@ -11,7 +11,7 @@ import msgspec
 from escrowmq.base.human_format import format_moment, format_span
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.brokers import Brokers
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.admin.groups import GroupDescription, Groups, Lag
 from escrowmq.client.admin.messages import Messages
 from escrowmq.client.admin.replicas import Replicas
@@ -85,7 +85,7 @@ class Event(msgspec.Struct, kw_only=True, rename="camel"):
 class Diagnosis:
     """Explanations of a message's fate and of the cluster's problems: `Admin.diagnosis`."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterCalls) -> None:
         self._cluster = cluster
         self._brokers, self._groups = Brokers(cluster), Groups(cluster)
         self._messages, self._topics = Messages(cluster), Topics(cluster)

@@ -10,7 +10,7 @@ import msgspec
 from escrowmq.base.codes import Request
 from escrowmq.base.fixed_limits import INT_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.core.redelivery import ATTEMPTS_DEFAULT
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.unreadable_answers import convert_parse_errors
@@ -134,7 +134,7 @@ class _ConsumerConnections(msgspec.Struct, rename="camel"):
 class Groups:
     """Consumer groups: `Admin.groups`."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterCalls) -> None:
         self._cluster = cluster
 
     async def names(self, *, with_system: bool = False) -> list[str]:

@@ -11,7 +11,7 @@ import msgspec
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.fixed_limits import UNPACKED_SIZE_MAX
 from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.core.message import Message, ReceivedMessage, to_received_message
 from escrowmq.client.core.pulling import PullStep, pull_fields, step_after_pull, with_subscription
 from escrowmq.client.core.routes import MessageQueue
@@ -43,7 +43,7 @@ class _ConsumeResult(msgspec.Struct, rename="camel"):
     remark: str = ""
 
 
-def resend_topic(cluster: Cluster, message: ReceivedMessage) -> str:
+def resend_topic(cluster: ClusterCalls, message: ReceivedMessage) -> str:
     """Return the topic to which a message is resent: its own, or for a dead letter the topic where
     it failed."""
     failed_in = message.system.get(Property.RETRY_TOPIC, "")
@@ -54,7 +54,7 @@ def resend_topic(cluster: Cluster, message: ReceivedMessage) -> str:
 class Messages:
     """Stored messages: `Admin.messages`."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterCalls) -> None:
         self._cluster = cluster
 
     async def get(self, message_id: str, *, topic: str = "", broker: str = "") -> ReceivedMessage:

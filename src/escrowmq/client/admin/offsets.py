@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Final, Literal
 
 from escrowmq.base.codes import Request
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.admin.groups import Groups, Lag
 from escrowmq.client.core.routes import MessageQueue, read_queues
 from escrowmq.client.core.unreadable_answers import convert_parse_errors
@@ -24,7 +24,7 @@ _LATEST: Final = -1
 class Offsets:
     """Offsets of groups: `Admin.offsets`."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterCalls) -> None:
         self._cluster = cluster
         self._groups = Groups(cluster)
 

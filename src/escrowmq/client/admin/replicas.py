@@ -12,7 +12,7 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.group_report import GroupReport
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.core.routes import MASTER
 from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.codec.client_bodies import decode_body
@@ -106,9 +106,9 @@ class _HaStatus(msgspec.Struct, rename="camel"):
 
 
 class Replicas:
-    """Replicas of brokers: `Admin.replicas`."""
+    """Shows, switches and rebuilds replicas of brokers: `Admin.replicas`."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterCalls) -> None:
         self._cluster = cluster
 
     async def status(

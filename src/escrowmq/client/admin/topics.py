@@ -11,7 +11,7 @@ import msgspec
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.fixed_limits import TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.client.core.validation import check_topic
@@ -84,7 +84,7 @@ class _GroupNames(msgspec.Struct, rename="camel"):
 class Topics:
     """Topics of the cluster: `Admin.topics`."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterCalls) -> None:
         self._cluster = cluster
 
     async def names(self, *, with_system: bool = False) -> list[str]:

@@ -11,7 +11,7 @@ import msgspec
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.own_properties import OUTCOME
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.core.end_request import parse_transaction_id
 from escrowmq.codec.pending_bodies import PAGE_MAX, ChangeResult, PendingCounts, TransactionItem
 from escrowmq.errors import NotFound, NotSupported, ResponseError, UsageError
@@ -76,7 +76,7 @@ class _TransactionPage(msgspec.Struct, rename="camel"):
 class Transactions:
     """Pending and discarded transactions: `Admin.transactions`."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterCalls) -> None:
         self._cluster = cluster
 
     async def pending(

@@ -6,7 +6,7 @@ from typing import Final, Unpack
 
 from escrowmq.client.admin.access import PolicyEntry, UserFields, UserSummary
 from escrowmq.client.admin.admin import Admin
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, PreviewRow, format_by_broker
 from escrowmq.errors import NotFound, UsageError
 
@@ -21,7 +21,7 @@ async def create_user(
     known = [one.broker for one in await _users_named(admin, name, broker)]
     if known:
         raise UsageError(f"there already is a user {name!r}, on {', '.join(known)}")
-    names = sorted(await Cluster(admin.instance).masters(broker))
+    names = sorted(await ClusterCalls(admin.instance).masters(broker))
     return Preview(
         said=f"The user {name} would be created on {', '.join(names)}.",
         count=len(names),

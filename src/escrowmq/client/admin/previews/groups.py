@@ -6,7 +6,7 @@ from typing import Final
 
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.admin import Admin
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.admin.groups import GroupInfo, check_group_counts
 from escrowmq.client.admin.previews.preview import (
     ROWS_MAX,
@@ -37,7 +37,7 @@ async def create(admin: Admin, group: str, /, **given: object) -> Preview:
     try:
         infos = (await admin.groups.describe(group)).brokers
     except GroupNotFound:
-        names = sorted(await Cluster(admin.instance).masters())
+        names = sorted(await ClusterCalls(admin.instance).masters())
         return Preview(
             said=f"The group {group} would be created on {', '.join(names)}.",
             count=len(names),

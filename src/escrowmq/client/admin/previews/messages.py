@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escrowmq.client.admin.admin import Admin
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.admin.messages import resend_topic
 from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, PreviewRow
 from escrowmq.client.core.message import Message, ReceivedMessage
@@ -18,7 +18,7 @@ async def send(admin: Admin, message: Message) -> Preview:
 
 async def resend(admin: Admin, message: ReceivedMessage, *, topic: str = "") -> Preview:
     """Preview `admin.messages.resend`."""
-    target = topic or resend_topic(Cluster(admin.instance), message)
+    target = topic or resend_topic(ClusterCalls(admin.instance), message)
     return await _preview_send(admin, target, len(message.body), f"A copy of {message.message_id}")
 
 

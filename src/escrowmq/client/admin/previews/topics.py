@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.admin import Admin
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.admin.previews.preview import (
     ROWS_MAX,
     Preview,
@@ -59,7 +59,7 @@ async def create(
             )
         return Preview(said=f"The topic {topic} would be changed.", count=len(infos), rows=rows)
     _check_values(queues=queues, permission=permission)
-    names = sorted(await Cluster(admin.instance).masters(broker))
+    names = sorted(await ClusterCalls(admin.instance).masters(broker))
     made = {
         "queues of each broker": QUEUES_DEFAULT if queues is None else queues,
         "permission": "rw" if permission is None else permission or CLOSED,

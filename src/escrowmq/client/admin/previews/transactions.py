@@ -6,7 +6,7 @@ from typing import Final, Literal, Unpack
 
 from escrowmq.base.human_format import format_span
 from escrowmq.client.admin.admin import Admin
-from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, PreviewRow
 from escrowmq.client.admin.transactions import PendingTransaction, TransactionFilter
 from escrowmq.errors import (
@@ -101,7 +101,7 @@ async def resume(
 
 async def rotate_key(admin: Admin, *, broker: str = "") -> Preview:
     """Preview `admin.transactions.rotate_key`."""
-    names = sorted(await Cluster(admin.instance).masters(broker))
+    names = sorted(await ClusterCalls(admin.instance).masters(broker))
     return Preview(
         said=f"{', '.join(names)} would sign transaction ids with a new key. Ids signed before "
         "stay valid.",

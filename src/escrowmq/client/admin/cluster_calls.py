@@ -20,7 +20,7 @@ T = TypeVar("T")
 _NO_BROKER: Final = "the name server knows no broker; is one running, and started with its address?"
 
 
-class Cluster:
+class ClusterCalls:
     """The cluster's brokers, as an admin client sees them. Methods take the user's names of topics
     and groups, without the namespace."""
 
