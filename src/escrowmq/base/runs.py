@@ -27,7 +27,7 @@ def join_runs(runs: bytes, base: int, size: int, read: Callable[[int, int], byte
 
 
 def slice_runs(runs: bytes, base: int, memory: Memory) -> bytes | None:
-    """Return the bytes of the runs like `joined`, from bytes in memory, in a third of the time."""
+    """Do what `join_runs` does for bytes in memory, in a third of the time."""
     if not _are_within(runs, base, len(memory)):
         return None
     places = RUN.iter_unpack(runs)

@@ -69,7 +69,7 @@ class Caller(Protocol):
 
 
 class LoopCaller:
-    """Calls from threads of plain handlers into the event loop of an asyncio client."""
+    """Calls into the event loop of an asyncio client, from the threads of blocking handlers."""
 
     def __init__(self, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self._loop = loop

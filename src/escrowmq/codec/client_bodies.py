@@ -41,7 +41,8 @@ class SubscriptionBody(msgspec.Struct, rename="camel", kw_only=True):
 
     @property
     def memory_size(self) -> int:
-        """About how many bytes of memory it takes: a short tag takes as much as 60 letters."""
+        """About how many bytes of memory the subscription takes: one for each letter, and more for
+        each tag and code."""
         tags = _TAG_SIZE * len(self.tags_set) + _CODE_SIZE * len(self.code_set)
         return _SIZE + self.letters_count + tags
 

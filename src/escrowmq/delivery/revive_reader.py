@@ -113,7 +113,7 @@ class ReviveReader:
         elif tag == ORDER_TAG and moves_offsets:
             order = msgspec.json.decode(record.body, type=OrderBody)
             if not self._is_of_deleted_topic(order.t, record):
-                self._advance(order.c, order.t, order.q, order.o, now_ms)
+                self._advance_offset(order.c, order.t, order.q, order.o, now_ms)
         elif tag == RESET_TAG and moves_offsets:
             reset = msgspec.json.decode(record.body, type=ResetBody)
             if not self._is_of_deleted_topic(reset.t, record):
@@ -153,13 +153,15 @@ class ReviveReader:
         if moves_offsets and following is not None:
             is_next = body.so <= self._offsets.get(body.c, body.t, body.q)
             if is_next or self._is_sound:
-                self._advance(body.c, body.t, body.q, following, now_ms)
+                self._advance_offset(body.c, body.t, body.q, following, now_ms)
 
     def _is_of_deleted_topic(self, topic: str, record: StoredMessage) -> bool:
         """Whether the topic was deleted after this record was stored."""
         return self._store.deleted.covers(topic, record.log_offset, record.stored_ms)
 
-    def _advance(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
+    def _advance_offset(
+        self, group: str, topic: str, queue_id: int, offset: int, now_ms: int
+    ) -> None:
         end = self._store.bounds(topic, queue_id)[1]
         if self._offsets.get(group, topic, queue_id) < offset <= end:
             self._offsets.commit(group, topic, queue_id, offset, now_ms)

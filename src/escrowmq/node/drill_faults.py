@@ -96,7 +96,7 @@ class CutOffAuthority:
         return self._real.name
 
     async def read(self, key: str) -> VersionedRecord:
-        """Return the newest record of a key."""
+        """Return the newest record of a key. Raises AuthorityUnreachable during a drill."""
         self._raise_if_cut_off()
         found = await self._real.read(key)
         self._raise_if_cut_off()

@@ -22,7 +22,7 @@ from escrowmq.base.guests import (
 
 
 class FrontConnection(Protocol):
-    """A connection, as the broker sees it."""
+    """A client's connection, as a front sees it: its address and its account."""
 
     id: int
     host: str

@@ -22,7 +22,7 @@ _QUERY_SIZE_MAX: Final = 16 * 1024 * 1024
 
 
 class Searcher:
-    """Looks up messages in a store."""
+    """Looks up messages in a store, by log offset, key or time."""
 
     def __init__(self, state: StoreState) -> None:
         self._state = state

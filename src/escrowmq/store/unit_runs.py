@@ -41,7 +41,7 @@ def select_runs(
 
 @lru_cache(_KEPT_MAX)
 def encode_codes(codes: frozenset[int] | None) -> bytes | None:
-    """Return the codes in the form that the native lane takes."""
+    """Pack tags codes for the native lane, each as it is in a unit. None (any tag) stays None."""
     return (
         None if codes is None else b"".join([ENTRY.pack(0, 0, code)[_CODE_AT:] for code in codes])
     )

@@ -175,8 +175,9 @@ def _delivery_time_ms(message: Message) -> int:
 
 
 def half_properties(message: Message, *, group: str) -> dict[str, str]:
-    """Return the properties that make a message a half, with options for its commit. `group` is the
-    broker's name for the producer group."""
+    """Return the properties that make a message a half. They include its ordering key, and whether
+    it is delayed, for the time of its commit. `group` is the broker's name for the producer
+    group."""
     found = {Property.TRAN_MSG: "true", Property.PGROUP: group}
     if message.order_key:
         found[ORDER_KEY] = message.order_key

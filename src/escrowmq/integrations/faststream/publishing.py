@@ -251,7 +251,8 @@ class PublisherAsyncApi(PublisherSpecification[Any, PublisherSpecConfig]):
 
     @property
     def name(self) -> str:
-        """The page's title."""
+        """The publisher's name in the AsyncAPI specification: its title, or one made of its
+        topic."""
         return self.config.title_ or f"{self._topic}:Publisher"
 
     @property

@@ -119,8 +119,8 @@ def exported(spark: SparkSession, place: str, *, kind: str = "parquet") -> DataF
 
 
 def _is_export_target(spark: SparkSession, root: str, form: TableFormat) -> bool:
-    """Whether `export` writes to this table, from this folder. For a table in a catalog: from any
-    folder."""
+    """Whether a streaming `export` writes to the table. A catalog shows its queries for each table;
+    elsewhere, the folder `root` has a query's checkpoint."""
     try:
         if form.namespace:
             name = f"{iceberg_namespace(spark, root, form)}.{TABLE}.snapshots"
