@@ -12,7 +12,7 @@ from .ports import free_port
 from .process import Process, until
 
 JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
-START_S: Final = 60.0
+START_S: Final = 180.0
 
 
 # What 4.x needs to let go of mapped files, as its own runbroker.sh opens it.
