@@ -24,7 +24,7 @@ class TimerQuotas:
     def __init__(self, timer: TimerQueue, store: Store) -> None:
         self._timer = timer
         self._store = store
-        self._refused = RepeatedErrors()
+        self._refused, self._refused_recalls = RepeatedErrors(), RepeatedErrors()
 
     def why_full(self, topic: str, now_ms: int) -> str:
         """Return why no further message of a topic may wait; an empty text if it may. The reason is
@@ -56,7 +56,7 @@ class TimerQuotas:
             reason = f"{count} recalls of messages of {topic} wait for their time"
         else:
             return ""
-        if (end := self._refused.suppressed_note(topic, now_ms)) is not None:
+        if (end := self._refused_recalls.suppressed_note(topic, now_ms)) is not None:
             _log.warning("no messages of %s are recalled for now: %s%s", topic, reason, end)
         return reason
 

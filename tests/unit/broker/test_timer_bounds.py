@@ -102,6 +102,17 @@ def test_a_recall_that_cannot_be_remembered_is_refused(
     assert recall_any(client, "B", 2).code == 0
 
 
+def test_refused_messages_and_refused_recalls_of_a_topic_are_both_logged(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fixed_limits, "TIMER_RECALLS_OF_TOPIC_MAX", 0)
+    client = exchange.connect()
+    fill(client, "A")
+    assert recall_any(client, "A", 1).code == 1
+    assert "A gets no more delayed messages for now: 8 messages of A wait" in caplog.text
+    assert "no messages of A are recalled for now: 0 recalls of messages of A wait" in caplog.text
+
+
 def test_a_half_that_would_wait_is_refused_and_one_that_was_accepted_is_not(
     exchange: Exchange,
 ) -> None:
