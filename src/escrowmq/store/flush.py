@@ -187,8 +187,8 @@ class Flusher:
         return self._round_due_ms if self._has_unsynced_files() else _NEVER_MS
 
     def sync_everything(self, now_ms: int) -> bool:
-        """Sync everything before the store is closed. Return whether all of it is durable and
-        visible."""
+        """Sync everything before the store is closed. Return whether all of it is durable, visible
+        and in the index."""
         state = self._state
         state.dispatcher.flush_keys()
         self._is_finished = True
@@ -217,7 +217,7 @@ class Flusher:
         except (StorageError, OSError) as error:
             self.failed = str(error)
             return False
-        return not state.dispatcher.waiting and not state.dispatcher.held_back.units
+        return state.dispatcher.underived_from >= state.log.end_offset
 
     def _all_synced(self, stored_ms: int) -> None:
         derived = self._state.dispatcher

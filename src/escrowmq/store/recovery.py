@@ -369,9 +369,7 @@ class Recovery:
         index = self._state.index
         assert index is not None
         # Of the newest record indexed, the first keys alone may be in a file that became full.
-        unseen_from = self._state.durability.checkpoint.unseen_from
-        is_complete = self._report.was_clean and unseen_from < 0
-        done = index.end_log_offset + is_complete
+        done = index.end_log_offset + self._report.was_clean
         keys = bytearray()
         for record in records:
             if record.log_offset >= done:

@@ -11,6 +11,7 @@ from escrowmq.errors import DiskFull
 from escrowmq.store import dispatch
 from escrowmq.store.held_back import RETRY_MS
 from escrowmq.store.index import Index, IndexFile
+from escrowmq.store.recovery import ABORT
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.testing.disk import SimDisk
 
@@ -143,6 +144,17 @@ def test_a_start_adds_the_other_keys_of_the_record_at_the_end_of_a_full_file(
     assert [find(store, number) for number in range(20)] == [1] * 20
     store.close(3_000)
     assert store.checkpoint.value.unseen_from == -1
+    assert disk.size(ABORT) is None
+
+
+def test_a_stop_without_a_whole_index_is_not_a_clean_one() -> None:
+    """RocketMQ's broker rebuilds no index after a clean stop."""
+    disk = SimDisk()
+    store, _ = opened(disk, SETTINGS)
+    put(store, 0)
+    with failing_index():
+        store.close(2_000)
+    assert disk.size(ABORT) is not None
 
 
 def test_an_index_is_given_up_when_too_many_keys_wait(
