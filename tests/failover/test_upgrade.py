@@ -23,7 +23,8 @@ pytestmark = pytest.mark.crash
 def test_an_upgrade_loses_and_doubles_nothing(tmp_path: Path) -> None:
     if missing := etcd_servers.missing() or jars.missing_tools("go"):
         pytest.skip(f"not on this machine: {missing}")
-    with running(tmp_path) as group:
+    # Long enough that no starved process is taken for dead: the switch alone changes the master.
+    with running(tmp_path, escrowTakeover=30_000) as group:
         group.make_topic(TOPIC)
         with sending(group, TOPIC, java()) as clients:
             clients.wait_for(LEAST, within_s=SERVED_S)
