@@ -253,7 +253,7 @@ class Dispatcher:
 
     def wake(self, now_ms: int) -> None:
         """Do the work that is due: what stalled, what waits, and what was held back."""
-        if (self.stalled or self._is_index_failing) and now_ms >= self._keys_retry_ms:
+        if self._is_index_failing and now_ms >= self._keys_retry_ms:
             self._keys_retry_ms = now_ms + RETRY_MS
             self.flush_keys()
         if self.stalled or self.waiting:
@@ -447,7 +447,7 @@ class Dispatcher:
             try:
                 self.index.put(keys)
             except DiskFull as error:
-                self.stalled = str(error)
+                self._keep_keys(error)
             else:
                 return
         self._keys += keys
