@@ -68,6 +68,28 @@ def test_a_wrong_password_is_refused_and_guessing_has_an_end(broker: Broker) -> 
         assert program(port).call("GET", "/overview").json["code"] == "too_many_attempts"
 
 
+def test_a_stranger_behind_a_proxy_keeps_nobody_else_out(broker: Broker) -> None:
+    """All who came through the proxy shared its ten failed logins."""
+    with before(broker, proxies=("127.0.0.1/32", "10.0.0.0/8")) as port:
+        stranger = Browser(port, {"X-Forwarded-For": "192.0.2.1, 203.0.113.7, 10.1.2.3"})
+        for nth in range(FAILURES_MAX):
+            fields = {"name": "admin", "password": f"guess {nth}"}
+            assert stranger.send("/login", fields, csrf="").status == 401
+        assert stranger.log_in().status == 429
+        assert Browser(port, {"X-Forwarded-For": "198.51.100.2"}).log_in().status == 303
+        other_claim = {"X-Forwarded-For": "198.51.100.3, 203.0.113.7"}
+        assert Browser(port, other_claim).log_in().status == 429, "the proxy names the last one"
+
+
+def test_what_a_client_says_of_its_address_counts_for_nothing(broker: Broker) -> None:
+    with before(broker) as port:
+        for nth in range(FAILURES_MAX):
+            guesser = Browser(port, {"X-Forwarded-For": f"192.0.2.{nth}"})
+            fields = {"name": "admin", "password": f"guess {nth}"}
+            assert guesser.send("/login", fields, csrf="").status == 401
+        assert Browser(port, {"X-Forwarded-For": "192.0.2.99"}).log_in().status == 429
+
+
 def test_consoles_of_several_clusters_on_one_host_leave_each_other_alone(
     broker: Broker, port: int
 ) -> None:

@@ -25,7 +25,8 @@ def admin(password: str) -> LocalUser:
 
 
 def test_serve_has_a_console_and_says_where_its_password_is(tmp_path: Path) -> None:
-    with Server(tmp_path / "store", "--http-port", "0") as server:
+    options = ("--http-port", "0", "--console-proxies", "127.0.0.1")
+    with Server(tmp_path / "store", *options) as server:
         said = server.errors.read_text()
         path = tmp_path / "store" / "config" / "consolePassword"
         assert f"the console: http://{server.http}/" in said
@@ -33,8 +34,9 @@ def test_serve_has_a_console_and_says_where_its_password_is(tmp_path: Path) -> N
         password = path.read_text().strip()
         assert password not in said
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        browser = Browser(port_of(server.http))
+        browser = Browser(port_of(server.http), {"X-Forwarded-For": "198.51.100.7"})
         assert browser.log_in(admin("a guess at it")).status == 401
+        assert "peer=198.51.100.7" in server.errors.read_text()
         assert browser.log_in(admin(password)).status == 303
         page = browser.get("/")
         assert page.status == 200
@@ -140,6 +142,10 @@ def test_a_console_alone_looks_at_a_cluster_elsewhere(tmp_path: Path) -> None:
         (
             ["-n", "127.0.0.1:9", "--http-port", "0", "--console-password-file", "/nowhere"],
             "/nowhere",
+        ),
+        (
+            ["-n", "127.0.0.1:9", "--http-port", "0", "--console-proxies", "10.0.0.1/8"],
+            "'10.0.0.1/8' is no address or network of a proxy: 10.0.0.1/8 has host bits set",
         ),
     ],
 )

@@ -43,6 +43,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--console-viewer-file", metavar="FILE", help="file with the password of `viewer`"
     )
+    parser.add_argument(
+        "--console-proxies",
+        metavar="ADDRESS[,ADDRESS]",
+        default="",
+        help="addresses or networks of the reverse proxies in front of the console, whose header "
+        "X-Forwarded-For names the client (default: none; the proxy itself counts as the client)",
+    )
     parser.add_argument("--namespace", default="", help="namespace of topics and groups")
     add_credential_options(parser)
     add_tls_options(parser)
@@ -54,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     from escrowmq.client.client_settings import NAME_SERVERS_VARIABLE
     from escrowmq.client.core.addresses import parse_addresses
     from escrowmq.console.local_users import read_local_users
-    from escrowmq.console.options import ConsoleOptions, LocalUser
+    from escrowmq.console.options import ConsoleOptions, LocalUser, parse_proxies
     from escrowmq.node.logs import log_to_stderr
     from escrowmq.node.serve_console import serve_console
 
@@ -65,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     log_to_stderr(arguments.log_level, is_json=arguments.log_format == "json")
     names = arguments.name_servers or os.environ.get(NAME_SERVERS_VARIABLE, "")
     parse_addresses(names)
+    proxies = parse_proxies(arguments.console_proxies)
     users: tuple[LocalUser, ...] = ()
     if arguments.login == "local":
         users = read_local_users(
@@ -77,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         login=arguments.login,
         users=users,
         credentials=credentials_of(arguments) if arguments.login == "local" else None,
+        proxies=proxies,
         tls=tls_of(arguments),
         namespace=arguments.namespace,
     )

@@ -130,6 +130,12 @@ def _add_http_option(parser: argparse.ArgumentParser, default: str) -> None:
         metavar="FILE",
         help="file with the password of a user `viewer`, who can see everything and change nothing",
     )
+    parser.add_argument(
+        "--console-proxies",
+        metavar="ADDRESS[,ADDRESS]",
+        default="",
+        help="addresses or networks of reverse proxies whose X-Forwarded-For names the client",
+    )
 
 
 def _add_serve_options(parser: argparse.ArgumentParser) -> None:
@@ -246,6 +252,15 @@ def _main(argv: Sequence[str] | None) -> int:
         return EXIT_BAD
 
 
+def _console_proxies(arguments: argparse.Namespace) -> tuple[str, ...]:
+    text: str = getattr(arguments, "console_proxies", "")
+    if not text:
+        return ()  # a server without a console imports none of it
+    from escrowmq.console.options import parse_proxies
+
+    return parse_proxies(text)
+
+
 def _run(arguments: argparse.Namespace) -> int:
     if getattr(arguments, "action", None) is not None or arguments.verb in _VERBS_WITHOUT_ACTIONS:
         code: int = _import_verb(arguments.verb).run(arguments)
@@ -262,6 +277,7 @@ def _run(arguments: argparse.Namespace) -> int:
         http_port=getattr(arguments, "http_port", None),
         console_password_file=getattr(arguments, "console_password_file", None),
         console_viewer_file=getattr(arguments, "console_viewer_file", None),
+        console_proxies=_console_proxies(arguments),
         file=arguments.file,
         pairs=arguments.pairs,
         nameserver_host=getattr(arguments, "nameserver_host", None),

@@ -59,7 +59,8 @@ class ConsoleServer:
             log_level="warning",
             access_log=False,
             server_header=False,
-            proxy_headers=False,
+            proxy_headers=bool(options.proxies),
+            forwarded_allow_ips=list(options.proxies),
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_DRAIN_S,
         )

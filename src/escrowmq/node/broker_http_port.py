@@ -27,6 +27,7 @@ class HttpOptions(Protocol):
     http_port: int | None
     console_password_file: str | None
     console_viewer_file: str | None
+    console_proxies: tuple[str, ...]
 
     @property
     def source(self) -> str:
@@ -100,6 +101,7 @@ class BrokerHttpPort:
             name_servers=settings.name_servers,
             login="accounts" if has_accounts else "local",
             users=users,
+            proxies=self._options.console_proxies,
             tls=console_tls(ports),
             is_beside_broker=True,
         )

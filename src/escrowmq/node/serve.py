@@ -50,6 +50,7 @@ class ServeOptions(msgspec.Struct, kw_only=True):
     http_port: int | None = None
     console_password_file: str | None = None
     console_viewer_file: str | None = None
+    console_proxies: tuple[str, ...] = ()
     nameserver_host: str | None = None
     nameserver_port: int | None = None
     name_servers: str | None = None
