@@ -14,7 +14,12 @@ from escrowmq.client.producer import Producer
 from escrowmq.client.producer_settings import MessageFields, make_message
 from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi import blocks
-from escrowmq.integrations.dbapi.drivers import AWAITED, find_driver, must_begin, refuse_autocommit
+from escrowmq.integrations.dbapi.drivers import (
+    AWAITED,
+    begin_transaction_awaited,
+    find_driver,
+    refuse_autocommit,
+)
 from escrowmq.integrations.dbapi.finishing import finish
 from escrowmq.integrations.outbox import marking, tables
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
@@ -60,12 +65,10 @@ class _CursorTransaction:
 
     def __init__(self, connection: Any) -> None:  # noqa: ANN401
         self._connection = connection
-        self._name, self._driver = find_driver(connection, AWAITED)
+        self._driver = find_driver(connection, AWAITED)[1]
 
     async def begin(self) -> None:
-        if self._name == "aiosqlite" and must_begin(self._connection):
-            await self._connection.execute("begin")
-        refuse_autocommit(self._connection, self._driver)
+        await begin_transaction_awaited(self._connection, self._driver)
 
     async def execute(self, statement: Statement) -> None:
         await self._run(statement)

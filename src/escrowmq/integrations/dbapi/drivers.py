@@ -22,20 +22,23 @@ class Driver(NamedTuple):
 def _has_void_commit(connection: Any) -> bool:  # noqa: ANN401
     """Whether commit() does nothing, even after a BEGIN: SQLite's driver has such a mode since
     Python 3.12."""
-    inner = getattr(connection, "_connection", connection)  # aiosqlite does not show the mode
-    return getattr(inner, "autocommit", False) is True
+    return getattr(connection, "autocommit", False) is True
 
 
-def must_begin(connection: Any) -> bool:  # noqa: ANN401
-    """Whether the outbox must begin a transaction explicitly. SQLite's driver begins none for a
-    savepoint, and none at all without an isolation level. False where the driver's commit() would
-    not end it."""
-    return not connection.in_transaction and not _has_void_commit(connection)
+async def has_void_commit_awaited(connection: Any) -> bool:  # noqa: ANN401
+    """Whether commit() of an aiosqlite connection does nothing. aiosqlite does not show the mode,
+    and SQLite's driver shows it only in the thread of its connection."""
+    inner = connection._connection  # noqa: SLF001 - nothing public leads to it
+    if not hasattr(type(inner), "autocommit"):
+        return False
+    return await connection._execute(_has_void_commit, inner) is True  # noqa: SLF001
 
 
 def _is_sqlite_autocommit(connection: Any) -> bool:  # noqa: ANN401
-    if _has_void_commit(connection):
-        return True
+    return _has_void_commit(connection) or _is_without_transactions(connection)
+
+
+def _is_without_transactions(connection: Any) -> bool:  # noqa: ANN401
     # Without an isolation level, who writes BEGIN decides.
     return connection.isolation_level is None and not connection.in_transaction
 
@@ -55,7 +58,8 @@ PLAIN: Final = {
 AWAITED: Final = {
     "psycopg": Driver(SqlFamily.POSTGRESQL, "format", _ATTRIBUTE),
     "asyncpg": Driver(SqlFamily.POSTGRESQL, "numeric_dollar", lambda _: False),
-    "aiosqlite": Driver(SqlFamily.SQLITE, "qmark", _is_sqlite_autocommit),
+    # The mode without commits is looked for by `has_void_commit_awaited`.
+    "aiosqlite": Driver(SqlFamily.SQLITE, "qmark", _is_without_transactions),
 }
 
 
@@ -73,19 +77,37 @@ def find_driver(connection: object, known: dict[str, Driver]) -> tuple[str, Driv
 
 
 def begin_transaction(connection: Any, driver: Driver) -> None:  # noqa: ANN401
-    """Begin a transaction if the driver does not do so; raises UsageError if that is impossible."""
-    if driver.family is SqlFamily.SQLITE and must_begin(connection):
-        connection.execute("begin")
+    """Begin a transaction if the driver does not do so; raises UsageError if that is impossible.
+    SQLite's driver begins none for a savepoint, and none at all without an isolation level."""
+    if driver.family is SqlFamily.SQLITE:
+        if _has_void_commit(connection):
+            raise _autocommit_error()
+        if not connection.in_transaction:
+            connection.execute("begin")
+    refuse_autocommit(connection, driver)
+
+
+async def begin_transaction_awaited(connection: Any, driver: Driver) -> None:  # noqa: ANN401
+    """Do what `begin_transaction` does on an asyncio connection of psycopg or aiosqlite."""
+    if driver.family is SqlFamily.SQLITE:
+        if await has_void_commit_awaited(connection):
+            raise _autocommit_error()
+        if not connection.in_transaction:
+            await connection.execute("begin")
     refuse_autocommit(connection, driver)
 
 
 def refuse_autocommit(connection: object, driver: Driver) -> None:
     """Raise UsageError if the connection commits each statement."""
     if driver.is_autocommit(connection):
-        raise UsageError(
-            "the connection commits each statement by itself (autocommit), so messages cannot "
-            "commit with it; turn that off, or begin a transaction first"
-        )
+        raise _autocommit_error()
+
+
+def _autocommit_error() -> UsageError:
+    return UsageError(
+        "the connection commits each statement by itself (autocommit), so messages cannot "
+        "commit with it; turn that off, or begin a transaction first"
+    )
 
 
 def is_connection_autocommit(connection: Any) -> bool:  # noqa: ANN401

@@ -16,7 +16,10 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from escrowmq.client.core.message import Message
 from escrowmq.errors import UsageError
-from escrowmq.integrations.dbapi.drivers import is_connection_autocommit
+from escrowmq.integrations.dbapi.drivers import (
+    has_void_commit_awaited,
+    is_connection_autocommit,
+)
 from escrowmq.integrations.outbox import marking, tables, verdict
 from escrowmq.integrations.outbox.failures import marker_not_written_error, outbox_closed_error
 from escrowmq.integrations.outbox.hand_over import HandOver
@@ -437,13 +440,21 @@ def _is_autocommit(connection: Connection) -> bool:
 
 def refuse_autocommit(connection: Connection) -> None:
     """Raise UsageError if the connection commits each statement."""
-    driver = connection.connection.driver_connection
-    if _is_autocommit(connection) or is_connection_autocommit(driver):
+    if _is_autocommit(connection) or _is_driver_autocommit(connection):
         raise UsageError(
             "the connection commits each statement by itself (AUTOCOMMIT, or autocommit of its "
             "driver), so neither messages nor the records of handled ones can commit with it; use "
             "another isolation level for this transaction, or leave autocommit out of connect_args"
         )
+
+
+def _is_driver_autocommit(connection: Connection) -> bool:
+    driver = connection.connection.driver_connection
+    if is_connection_autocommit(driver):
+        return True
+    adapted: Any = connection.connection.dbapi_connection
+    is_aiosqlite = connection.dialect.driver == "aiosqlite"
+    return is_aiosqlite and bool(adapted.run_async(has_void_commit_awaited))
 
 
 def _other_engine_error(what: str, seen: Engine, expected: Engine) -> UsageError:

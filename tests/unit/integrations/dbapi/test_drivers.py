@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,32 @@ class Sub(sqlite3.Connection):
 
 
 class Modern(sqlite3.Connection):
-    """As from Python 3.12 on, with autocommit=True: its commit() does nothing."""
+    """As from Python 3.12 on, with autocommit=True: its commit() does nothing. Its own thread alone
+    may read the mode."""
 
-    autocommit = True
+    mode = True
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._thread = threading.get_ident()
+
+    @property
+    def autocommit(self) -> bool:  # type: ignore[override,unused-ignore]
+        if threading.get_ident() != self._thread:
+            raise sqlite3.ProgrammingError("SQLite objects created in a thread ...")
+        return self.mode
 
     def commit(self) -> None:
         pass
+
+
+class Legacy(Modern):
+    """Without that argument."""
+
+    mode = False
+
+    def commit(self) -> None:
+        sqlite3.Connection.commit(self)
 
 
 @pytest.fixture
@@ -80,10 +101,49 @@ def test_none_is_begun_that_commit_would_not_end(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="turn that off"):
             await transaction_on(awaited).begin()
         assert not awaited.in_transaction
-        assert drivers.is_connection_autocommit(awaited)
+        await awaited.execute("begin")
+        with pytest.raises(UsageError, match="turn that off"):
+            await transaction_on(awaited).begin()
         await awaited.close()
 
     aiosqlite = pytest.importorskip("aiosqlite")
+    asyncio.run(go())
+
+
+def test_the_mode_of_an_awaited_connection_is_read_in_its_own_thread(tmp_path: Path) -> None:
+    """From Python 3.12 on, no outbox or inbox worked with aiosqlite: the mode cannot be read
+    elsewhere."""
+
+    async def go() -> None:
+        awaited = await aiosqlite.connect(tmp_path / "shop.db", factory=Legacy)
+        transaction = transaction_on(awaited)
+        await transaction.begin()
+        assert awaited.in_transaction
+        await transaction.commit()
+        assert not awaited.in_transaction
+        await awaited.close()
+
+    aiosqlite = pytest.importorskip("aiosqlite")
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("factory", [Legacy, Modern])
+def test_sqlalchemys_reads_it_there_as_well(tmp_path: Path, factory: type[Modern]) -> None:
+    async def go() -> None:
+        engine = sa_asyncio.create_async_engine(
+            f"sqlite+aiosqlite:///{tmp_path / 'shop.db'}", connect_args={"factory": factory}
+        )
+        async with engine.connect() as connection:
+            if factory is Modern:
+                with pytest.raises(UsageError, match="leave autocommit out of connect_args"):
+                    await connection.run_sync(hooks.refuse_autocommit)
+            else:
+                await connection.run_sync(hooks.refuse_autocommit)
+        await engine.dispose()
+
+    pytest.importorskip("aiosqlite")
+    sa_asyncio = pytest.importorskip("sqlalchemy.ext.asyncio")
+    hooks = pytest.importorskip("escrowmq.integrations.sqlalchemy.hooks")
     asyncio.run(go())
 
 
