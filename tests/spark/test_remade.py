@@ -16,6 +16,7 @@ from tests.interop.process import until
 from tests.interop.servers import Server
 from tests.sdk.parts import Cluster
 
+from .releases import needs_limits
 from .topics import copied, copied_numbers, send_numbers, streamed
 
 if TYPE_CHECKING:
@@ -55,6 +56,44 @@ def test_a_topic_made_anew_that_is_longer_than_the_old_one_is_told(
     send_numbers(server, topic, range(112, 115))
     copied(streamed(spark, server, topic, **EARLIEST), tmp_path)
     assert copied_numbers(tmp_path) == [*range(5), *range(100, 115)]
+
+
+@needs_limits
+def test_a_topic_made_anew_before_a_stream_from_its_end_has_read_is_told(
+    spark: SparkSession, server: Server, tmp_path: Path
+) -> None:
+    topic = servers.new_topic(server, unique("anew"), queues=1)
+    send_numbers(server, topic, range(5))
+    copied(streamed(spark, server, topic), tmp_path)
+    delete(server, topic)
+    servers.new_topic(server, topic, queues=1)
+    send_numbers(server, topic, range(100, 112))
+    text = failure(lambda: copied(streamed(spark, server, topic), tmp_path))
+    assert f"queue 0 of {topic} on broker-a was read up to 5, and its first message is" in text
+
+
+@needs_limits
+def test_a_topic_made_anew_after_the_driver_died_is_not_read_for_the_planned_batch(
+    spark: SparkSession, server: Server, tmp_path: Path
+) -> None:
+    topic = servers.new_topic(server, unique("anew"), queues=1)
+    send_numbers(server, topic, range(5))
+    copied(streamed(spark, server, topic, **EARLIEST), tmp_path)
+    send_numbers(server, topic, range(5, 9))
+    copied(streamed(spark, server, topic, **EARLIEST), tmp_path)
+    for log in ("checkpoint/commits", "out/_spark_metadata"):  # as if it had not come so far
+        last = max(int(each.name) for each in (tmp_path / log).glob("[0-9]*"))
+        for name in (f"{last}", f".{last}.crc"):
+            (tmp_path / log / name).unlink(missing_ok=True)
+    delete(server, topic)
+    servers.new_topic(server, topic, queues=1)
+    send_numbers(server, topic, range(100, 112))
+    text = failure(lambda: copied(streamed(spark, server, topic, **EARLIEST), tmp_path))
+    assert f"queue 0 of {topic} on broker-a was planned to be read from 5 to 8" in text
+    assert copied_numbers(tmp_path) == [*range(5)]
+    options = {"failOnDataLoss": "false", **EARLIEST}
+    copied(streamed(spark, server, topic, **options), tmp_path)
+    assert copied_numbers(tmp_path) == [*range(5), *range(100, 112)]
 
 
 def test_a_topic_of_a_pattern_that_goes_unread_is_told(

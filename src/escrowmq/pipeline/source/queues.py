@@ -19,7 +19,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import DataLost, EscrowMQError, RouteMissing, TransportError
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.cluster import Cluster, pause
-from escrowmq.pipeline.brokers.ranges import Positions
+from escrowmq.pipeline.brokers.ranges import Positions, QueueRange
 from escrowmq.pipeline.source.offsets import find_queues
 from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.stream_place import QueueIdentities
@@ -207,6 +207,30 @@ def report_recreated(queue: MessageQueue, *, reached: int, why: str, fails_on_lo
     if fails_on_loss:
         raise DataLost(f"{text}. Set failOnDataLoss=false to read it from its beginning")
     _log.warning("%s, so it is read from its beginning", text)
+
+
+def report_shortened(queue: MessageQueue, *, reached: int, end: int, fails_on_loss: bool) -> None:
+    """Raise DataLost for a queue whose broker lost its last messages, or log that it is read on at
+    its end."""
+    text = (
+        f"{_name(queue)} was read up to {reached}, and ends at {end}: its broker lost the last "
+        "messages, or its store was restored"
+    )
+    if fails_on_loss:
+        raise DataLost(f"{text}. Set failOnDataLoss=false to read on at its end")
+    _log.warning("%s; failOnDataLoss=false, so it is read on at its end", text)
+
+
+def report_unreadable(planned: QueueRange, *, fails_on_loss: bool) -> None:
+    """Raise DataLost for a queue that was recreated after a batch of it was planned, or log that
+    its rows are left out of the batch."""
+    text = (
+        f"{_name(planned.queue)} was planned to be read from {planned.low} to {planned.high - 1}, "
+        "and was recreated since: its first message is another"
+    )
+    if fails_on_loss:
+        raise DataLost(f"{text}. Set failOnDataLoss=false to continue without these messages")
+    _log.warning("%s; failOnDataLoss=false, so the batch leaves it out", text)
 
 
 def was_recreated(

@@ -35,7 +35,13 @@ from escrowmq.pipeline.source.offsets import (
 )
 from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pulling import estimated_size
-from escrowmq.pipeline.source.queues import StreamQueues, report_recreated, was_recreated
+from escrowmq.pipeline.source.queues import (
+    StreamQueues,
+    report_recreated,
+    report_shortened,
+    report_unreadable,
+    was_recreated,
+)
 from escrowmq.pipeline.source.schema import arrow_schema
 from escrowmq.pipeline.source.stream_place import (
     Offset,
@@ -85,6 +91,8 @@ class StreamReader(DataSourceStreamReader):
         self._has_target = False
         self._triggered_ms = 0
         self._seen: _CachedStarts | None = None
+        self._planned: Offset | None = None
+        """The end of the batch that this process planned last."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for executors, which get what they need to read, and no connection."""
@@ -138,9 +146,18 @@ class StreamReader(DataSourceStreamReader):
         lows = since.at
         if since.is_initial and until.began is not None:
             lows = until.began
-        anew = {queue: born[0] for queue, born in until.births.items()
-                if was_recreated(queue, since.births, until.births)}  # fmt: skip
-        ranges = self._ranges(lows | anew, until.at, reported=since.gone)
+        # Where the batch was planned to begin in queues that are new, or were recreated. If the
+        # batch is repeated, they may begin elsewhere by now.
+        lows = lows | {
+            queue: born[0]
+            for queue, born in until.births.items()
+            if queue not in lows or was_recreated(queue, since.births, until.births)
+        }
+        cut = _shortened(lows, until.at, since.births, until.births)
+        highs = {queue: high for queue, high in until.at.items() if queue not in cut}
+        ranges = self._ranges(lows, highs, reported=since.gone)
+        if end != self._planned:
+            ranges = self._without_recreated(ranges, until.births)
         return divide_ranges(ranges, self._options)
 
     @shorten_traceback
@@ -165,6 +182,21 @@ class StreamReader(DataSourceStreamReader):
         found = readable_starts(cluster, found, fails_on_loss=self._options.pulling.fails_on_loss)
         return ranges_between(found, {queue: highs[queue] for queue in found})
 
+    def _without_recreated(
+        self, ranges: list[QueueRange], births: QueueIdentities
+    ) -> list[QueueRange]:
+        """Return the ranges of a batch that another process has planned, without those of queues
+        that were recreated since. Raise DataLost for such a queue if the options say so."""
+        now = self._queues().identities(each.queue for each in ranges if each.queue in births)
+        kept = []
+        for each in ranges:
+            if was_recreated(each.queue, births, now):
+                fails_on_loss = self._options.pulling.fails_on_loss
+                report_unreadable(each, fails_on_loss=fails_on_loss)
+            else:
+                kept.append(each)
+        return kept
+
     # -- how much ----------------------------------------------------------------------------
 
     def _next_end(self, start: Offset, rows_max: int, size_max: int, rows_min: int) -> Offset:
@@ -175,10 +207,12 @@ class StreamReader(DataSourceStreamReader):
         highs = {queue: max(end, lows[queue]) for queue, end in self._bounded_ends(ends).items()}
         ranges = ranges_between(lows, highs)
         if not self._has_enough_rows(ranges, rows_min):
-            if not since.is_initial:
+            if not (since.is_initial or _shortened(since.at, lows, since.births, known)):
                 return start
             ranges, highs = [], dict(lows)  # an empty batch: only its position matters
-        births = self._queues().identities(each.queue for each in ranges)
+        # A queue that is not read from its first message on must be known by that as well.
+        unknown = {queue for queue in ends if lows[queue] and queue not in known}
+        births = self._queues().identities({each.queue for each in ranges} | unknown)
         for queue in births:
             if was_recreated(queue, known, births):
                 lows[queue] = self._restart_queue(
@@ -191,7 +225,8 @@ class StreamReader(DataSourceStreamReader):
         place = StreamPosition(
             positions_after(kept, ranges), began, births=known | births, gone=frozenset(gone)
         )
-        return encode_position(place)
+        self._planned = encode_position(place)
+        return self._planned
 
     def _limit_batch(
         self, ranges: list[QueueRange], rows_max: int, size_max: int
@@ -228,14 +263,21 @@ class StreamReader(DataSourceStreamReader):
         lows, births = dict(since.at), dict(since.births)
         lows |= queues.cluster.first_offsets(queue for queue in ends if queue not in lows)
         back = {queue for queue in since.gone if queue in ends}
-        now = queues.identities(back)
+        now = queues.identities(back | {queue for queue, end in ends.items() if end < lows[queue]})
+        cut = _shortened(lows, ends, births, now)
         for queue, end in ends.items():
+            is_told = queue in back
+            if queue in cut:
+                fails_on_loss = self._options.pulling.fails_on_loss and not is_told
+                report_shortened(queue, reached=lows[queue], end=end, fails_on_loss=fails_on_loss)
+                lows[queue] = end
+                continue
             if end < lows[queue]:
                 why, is_other = f"ends at {end}", True
             else:
                 why, is_other = "its first message is another", was_recreated(queue, births, now)
             if is_other:
-                lows[queue] = self._restart_queue(queue, lows[queue], why, is_told=queue in back)
+                lows[queue] = self._restart_queue(queue, lows[queue], why, is_told=is_told)
                 births.pop(queue, None)
         return lows, births | now
 
@@ -269,6 +311,21 @@ class StreamReader(DataSourceStreamReader):
         if self._opened is None:
             self._opened = StreamQueues(self._options)
         return self._opened
+
+
+def _shortened(
+    lows: Positions, ends: Positions, before: QueueIdentities, now: QueueIdentities
+) -> set[MessageQueue]:
+    """Return the queues that end before their position although they are the ones that were read:
+    their broker lost its last messages."""
+    return {
+        queue
+        for queue, end in ends.items()
+        if end < lows.get(queue, 0)
+        and queue in before
+        and queue in now
+        and not was_recreated(queue, before, now)
+    }
 
 
 def _without_removed(lows: Positions, highs: Positions, births: QueueIdentities) -> Positions:

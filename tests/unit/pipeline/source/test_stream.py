@@ -12,11 +12,13 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import StructType
 
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.errors import DataLost
 from escrowmq.pipeline.brokers.ranges import Positions, QueueRange
 from escrowmq.pipeline.source import stream
 from escrowmq.pipeline.source.options import SourceOptions, parse_source_options
 from escrowmq.pipeline.source.stream import StreamReader
 from escrowmq.pipeline.source.stream_place import (
+    Offset,
     QueueIdentities,
     StreamPosition,
     decode_position,
@@ -33,6 +35,8 @@ class Queues:
 
     def __init__(self) -> None:
         self.low = self.end = 0
+        self.born_ms = 1_000
+        """When the queue's offset 0 was stored."""
         self.asked_count = 0
         """Queues whose first message was asked for."""
         self.time_ms = START_MS
@@ -53,7 +57,15 @@ class Queues:
 
     def identities(self, queues: Any) -> QueueIdentities:
         found = self.first_offsets(queues)
-        return {queue: (self.low, 1_000 + self.low) for queue in found if self.low < self.end}
+        born = (self.low, self.born_ms + self.low)
+        return {queue: born for queue in found if self.low < self.end}
+
+    def require_readable(self, wanted: Positions) -> set[MessageQueue]:
+        return set(wanted)
+
+    def recreate(self, end: int) -> None:
+        """Delete the topic and create it again, with so many messages."""
+        self.low, self.end, self.born_ms = 0, end, self.born_ms + 1_000_000
 
 
 def reader_of(queues: Queues, **more: str) -> StreamReader:
@@ -149,7 +161,8 @@ def test_a_recreated_topic_that_is_still_empty_is_told_once(
     start = encode_position(StreamPosition({QUEUE: 5}, births={QUEUE: (0, 1)}))
     for _ in range(100):
         assert reader._next_end(start, 0, 0, 0) == start
-    assert len(caplog.messages) == queues.asked_count == 1
+    assert len(caplog.messages) == 1
+    assert queues.asked_count == 2, "its first message, and its first offset"
     queues.end = 3
     found = decode_position(reader._next_end(start, 0, 0, 0))
     assert (found.at, found.births) == ({QUEUE: 3}, {QUEUE: (0, 1_000)})
@@ -167,3 +180,72 @@ def test_a_queue_that_is_new_or_back_is_looked_up_once_while_nothing_comes(
     for _ in range(100):
         assert reader._next_end(start, 0, 0, 0) == start
     assert queues.asked_count == 1
+
+
+def ranges_of(reader: StreamReader, start: Offset, end: Offset) -> list[tuple[int, int]]:
+    """What a batch reads of the queue."""
+    return [(each.low, each.high) for part in reader.partitions(start, end) for each in part.ranges]
+
+
+def test_a_topic_recreated_before_anything_was_read_is_recognised(queues: Queues) -> None:
+    """A query that began at the latest offsets read on in the new topic at the old offset."""
+    queues.end = 10
+    reader = reader_of(queues)
+    latest = StreamPosition({QUEUE: 10}, is_initial=True)
+    place = reader._next_end(encode_position(latest), 0, 0, 0)
+    queues.recreate(25)
+    with pytest.raises(DataLost, match="read up to 10, and its first message is another"):
+        reader._next_end(place, 0, 0, 0)
+    found = reader_of(queues, failOnDataLoss="false")
+    end = found._next_end(place, 0, 0, 0)
+    assert ranges_of(found, place, end) == [(0, 25)]
+
+
+def test_a_batch_that_is_repeated_reads_no_topic_that_was_recreated_since(
+    queues: Queues, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver died after the batch was planned; it read the new topic's rows instead."""
+    queues.end = 20
+    start = encode_position(StreamPosition({QUEUE: 10}, births={QUEUE: (0, 1_000)}))
+    end = reader_of(queues)._next_end(start, 0, 0, 0)
+    assert ranges_of(reader_of(queues), start, end) == [(10, 20)]
+    queues.recreate(40)
+    with pytest.raises(DataLost, match="planned to be read from 10 to 19, and was recreated since"):
+        reader_of(queues).partitions(start, end)
+    tolerant = reader_of(queues, failOnDataLoss="false")
+    assert ranges_of(tolerant, start, end) == []
+    assert "was recreated since" in caplog.text
+    following = tolerant._next_end(end, 0, 0, 0)
+    assert ranges_of(tolerant, end, following) == [(0, 40)], "each of its rows is read once"
+
+
+def test_retention_before_the_first_batch_of_a_new_queue_is_repeated_is_told(
+    queues: Queues,
+) -> None:
+    """The batch was planned from offset 0; repeated, it began silently where the queue did now."""
+    queues.end = 20
+    start = encode_position(StreamPosition({}))
+    end = reader_of(queues)._next_end(start, 0, 0, 0)
+    assert ranges_of(reader_of(queues), start, end) == [(0, 20)]
+    queues.low = 5
+    with pytest.raises(DataLost, match="messages 0 to 4 of queue 0"):
+        reader_of(queues).partitions(start, end)
+    assert ranges_of(reader_of(queues, failOnDataLoss="false"), start, end) == [(5, 20)]
+
+
+def test_a_queue_that_lost_its_last_messages_is_read_on_at_its_end(
+    queues: Queues, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is no recreated one, and was nevertheless read from its beginning."""
+    start = encode_position(StreamPosition({QUEUE: 1_000}, births={QUEUE: (0, 1_000)}))
+    queues.end = 997
+    with pytest.raises(DataLost, match="read up to 1000, and ends at 997: its broker lost"):
+        reader_of(queues)._next_end(start, 0, 0, 0)
+    reader = reader_of(queues, failOnDataLoss="false")
+    end = reader._next_end(start, 0, 0, 0)
+    assert decode_position(end).at == {QUEUE: 997}
+    assert ranges_of(reader_of(queues), start, end) == []
+    queues.end = 1_005
+    following = reader._next_end(end, 0, 0, 0)
+    assert ranges_of(reader, end, following) == [(997, 1_005)]
+    assert len(caplog.messages) == 1
