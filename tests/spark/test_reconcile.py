@@ -153,6 +153,12 @@ def subtle() -> World:
         ("a moment early", {"DELAY": "1"}, 1000, ""),
         ("in time", {"TIMER_DELAY_SEC": "100"}, 900, ""),
         ("before its moment", {"TIMER_DELIVER_MS": MOMENT_MS}, 990, "delivered-early"),
+        # Any sender chooses these. Brokers take a level first, then seconds, milliseconds, a time.
+        ("a level and a time", {"DELAY": "1", "TIMER_DELIVER_MS": LONG_MAX}, 990, ""),
+        ("long before", {"TIMER_DELAY_SEC": "-999999999999999999"}, 990, ""),
+        ("never", {"TIMER_DELIVER_MS": LONG_MAX}, 990, "delivered-early"),
+        ("hardly ever", {"TIMER_DELAY_SEC": LONG_MAX}, 990, "delivered-early"),
+        ("as late", {"TIMER_DELAY_MS": LONG_MAX}, 990, "delivered-early"),
     )
     for key, more, age_s, found in wishes:
         half = log.half(note(key, Fate.COMMITTED, found), **DELAYED, **more)
@@ -170,6 +176,7 @@ def subtle() -> World:
 
 
 DELAYED: dict[str, Any] = {"escrowDelay": "true"}
+LONG_MAX = str((1 << 63) - 1)
 MOMENT_MS = str(int(NOW.timestamp() * 1000) - 500_000)
 
 

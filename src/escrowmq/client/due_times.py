@@ -13,18 +13,17 @@ from escrowmq.codec.properties import parse_number
 def due_ms(half: ReceivedMessage) -> int:
     """Return the earliest time, by its broker's clock, at which the message of a half may become
     visible. A delay counts from the commit, so from the half's store time at the earliest. Without
-    a delay, return the half's store time."""
+    a delay, return the half's store time. If there are several, the one counts that counts for
+    brokers (`delivery/delayed_messages`)."""
     if half.system.get(DELAYED) != "true":  # brokers deliver all others at once
         return half.stored_ms
-    at_ms = _parse_number(half, Property.TIMER_DELIVER_MS)
-    if at_ms is not None:
-        return max(half.stored_ms, at_ms)
-    for name, unit_ms in ((Property.TIMER_DELAY_MS, 1), (Property.TIMER_DELAY_SEC, 1_000)):
-        span = _parse_number(half, name)
-        if span is not None:
-            return half.stored_ms + span * unit_ms
     level = min(_parse_number(half, Property.DELAY) or 0, len(DELAY_LEVELS_S))
-    return half.stored_ms + (DELAY_LEVELS_S[level - 1] * 1_000 if level > 0 else 0)
+    if level > 0:
+        return half.stored_ms + DELAY_LEVELS_S[level - 1] * 1_000
+    for name, unit_ms in ((Property.TIMER_DELAY_SEC, 1_000), (Property.TIMER_DELAY_MS, 1)):
+        if name in half.system:
+            return half.stored_ms + (_parse_number(half, name) or 0) * unit_ms
+    return max(half.stored_ms, _parse_number(half, Property.TIMER_DELIVER_MS) or 0)
 
 
 def _parse_number(half: ReceivedMessage, name: str) -> int | None:

@@ -22,6 +22,11 @@ STORED_MS = 1_000_000
         ({"DELAY": "99"}, 7_200_000),
         ({"DELAY": "0"}, 0),
         ({"DELAY": "soon"}, 0),
+        # Brokers take a level first, then seconds, milliseconds, and a time.
+        ({"DELAY": "3", "TIMER_DELIVER_MS": "999999999999999999"}, 10_000),
+        ({"TIMER_DELAY_SEC": "1", "TIMER_DELAY_MS": "1500"}, 1_000),
+        ({"TIMER_DELAY_MS": "1500", "TIMER_DELIVER_MS": "999999999999999999"}, 1_500),
+        ({"TIMER_DELAY_SEC": "-9", "TIMER_DELIVER_MS": "999999999999999999"}, 0),
     ],
 )
 def test_a_delay_counts_from_the_half(system: dict[str, str], span_ms: int) -> None:
