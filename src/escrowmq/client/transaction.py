@@ -104,7 +104,7 @@ class Transaction(TidyCompletion):
 
     @property
     def plan(self) -> Outcome:
-        """The outcome that the end of the block will request, unless the block raises."""
+        """The outcome that the block requests unless it raises; UNKNOWN if it leaves it open."""
         return self._plan
 
     @property
@@ -249,7 +249,7 @@ class Transaction(TidyCompletion):
         ):
             return False
         self._course.set_outcome(outcome)  # not before: where nothing was begun, `settle` does
-        self._is_over = True
+        self._plan, self._is_over = outcome, True
         return True
 
     async def __aexit__(
@@ -340,7 +340,7 @@ class Transaction(TidyCompletion):
         self._check_running("detach it")
         if self._failure is not None:
             raise half_safety.transaction_broken_error(self._failure)
-        self._is_over = self._is_detached = True
+        self._plan, self._is_over, self._is_detached = Outcome.UNKNOWN, True, True
         self._course.leave_to_check()
         return self.id
 
@@ -350,7 +350,7 @@ class Transaction(TidyCompletion):
         if not isinstance(outcome, Outcome):
             raise UsageError(f"outcome={outcome!r}; an Outcome is expected: COMMIT or ROLLBACK")
         self._course.set_outcome(outcome)
-        self._is_over = True  # so that `__aexit__` does not end it another way on cancellation
+        self._plan, self._is_over = outcome, True  # before a cancellation lets `__aexit__` end it
         if not self._halves:
             self._outcome = outcome
             return

@@ -56,7 +56,7 @@ class Transaction:
 
     @property
     def plan(self) -> Outcome:
-        """The outcome that the end of the block will request, unless the block raises."""
+        """The outcome that the block requests unless it raises; UNKNOWN if it leaves it open."""
         return self._inner.plan
 
     @property
