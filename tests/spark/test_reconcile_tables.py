@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from escrowmq.client.lease_base import LeaseTaken
 from escrowmq.errors import StorageError, UsageError
-from escrowmq.pipeline.analytics.job import FunnelJob
+from escrowmq.pipeline.analytics.job import DELIVERY_COLUMNS, FunnelJob
 from escrowmq.pipeline.reconcile import business, differences
 from escrowmq.pipeline.reconcile.lease import FileLease
 from escrowmq.pipeline.reconcile.live_messages import OFFSETS, PARKED, TableBatch
@@ -432,6 +432,25 @@ def test_days_of_deliveries_are_replaced_whole_whatever_the_session_says(
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert found == {"a": "2026-11-21", "b": "2026-11-22"}
+
+
+def test_a_day_that_is_read_in_part_keeps_its_counts(spark: SparkSession, tmp_path: Path) -> None:
+    """A broker's clock was set back over midnight: of yesterday only what follows was read."""
+    rows: list[tuple[Any, ...]] = [
+        ("%RETRY%g", "b", 0, offset, str(offset), NIGHT + dt.timedelta(hours=hour), 1, {})
+        for offset, hour in enumerate((22, 23, 24, 23.9, 25))
+    ]
+    messages = spark.createDataFrame(rows, DELIVERY_COLUMNS)
+    job = FunnelJob(spark, Memory(spark), str(tmp_path))
+    with FileLease(tmp_path) as lease:
+        job.count_deliveries(messages, lease=lease)
+        job.since_day_ms = int((NIGHT.timestamp() + 86_400) * 1_000)
+        job.count_deliveries(messages.where("queueOffset >= 2"), lease=lease)
+    found = {str(row["day"]): row["count"] for row in job.retries.read().collect()}
+    assert found == {"2026-11-21": 3, "2026-11-22": 2}
+
+
+NIGHT = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 
 
 def test_a_half_that_was_stored_again_keeps_its_beginning_and_its_day(

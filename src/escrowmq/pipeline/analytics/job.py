@@ -113,7 +113,12 @@ class FunnelJob:
     def count_deliveries(self, messages: DataFrame, *, lease: Lease) -> None:
         """Replace the tables of duplicate and retried deliveries, of the days from `since_day_ms`
         on. `messages` must be all messages of those days in the transactions' topics and the retry
-        topics, with the columns of `DELIVERY_COLUMNS`. Raises if the lease is lost."""
+        topics, with the columns of `DELIVERY_COLUMNS`; others are left out. Raises if the lease is
+        lost."""
+        # If a broker's clock was set back, a queue has older messages after those of the first day;
+        # the earlier days that they belong to were not read completely.
+        first = F.lit(to_spark_time(self.since_day_ms))
+        messages = messages.where(F.col("storeTimestamp") >= first)
         require_lease(lease)
         self.duplicates.replace(duplicate_messages(messages))
         require_lease(lease)
