@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from escrowmq.cli.cluster_verbs import parse_pairs, tls_of
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 """Matches a URL scheme, which means that a folder is not on this machine."""
+
+_PLACES: Final = ("{", "earliest", "latest", "group:")
+"""Beginnings of places that the source's options name; others are times."""
 
 
 def new_session(arguments: argparse.Namespace) -> SparkSession:
@@ -137,13 +141,14 @@ def import_compensation() -> Any:  # noqa: ANN401 - a module
 
 def new_lease(arguments: argparse.Namespace) -> Lease:
     """Make the lease to hold while tables are written."""
+    # Every spelling of a folder is one lease. Spark, Hadoop and Java write `file:/x`.
+    folder = re.sub(r"^file:/+", "/", arguments.out).rstrip("/") or "/"
+    is_local = not _SCHEME.match(folder)
     if arguments.lease:
-        lease: Lease = import_compensation().RedisLease(
-            arguments.lease, f"escrowmq:{arguments.out}"
-        )
+        name = str(Path(folder).absolute()) if is_local else folder
+        lease: Lease = import_compensation().RedisLease(arguments.lease, f"escrowmq:{name}")
         return lease
-    folder = re.sub(r"^file:/+", "/", arguments.out)  # as Spark, Hadoop and Java write it
-    if _SCHEME.match(folder):
+    if not is_local:
         raise UsageError(f"no lease can be stored in {arguments.out}; give --lease REDIS_URL")
     from escrowmq.pipeline.reconcile.lease import FileLease
 
@@ -154,7 +159,7 @@ def range_options(arguments: argparse.Namespace, *, topics: str) -> dict[str, st
     """Return the source's options about a range of topics."""
     found = source_options(arguments) | {"subscribe": topics}
     for side, text in (("starting", arguments.begin), ("ending", arguments.end)):
-        if text.startswith("{") or text in ("earliest", "latest"):
+        if text.lower().startswith(_PLACES):
             found[f"{side}Offsets"] = text
         elif text:
             try:

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from escrowmq.cli.main import build_parser
-from escrowmq.cli.spark_options import new_admin, new_lease, parse_stores, source_options
+from escrowmq.cli.spark_options import (
+    new_admin,
+    new_lease,
+    parse_stores,
+    range_options,
+    source_options,
+)
 from escrowmq.client.lease_base import Lease
 from escrowmq.errors import UsageError
 
@@ -82,6 +88,39 @@ def test_a_lease_is_in_the_folder_of_the_results(tmp_path: Path, scheme: str) ->
     """That of `file:/x` was below the folder of the command: two runs held it at once."""
     with lease_in(f"{scheme}{tmp_path}"):
         assert (tmp_path / "lease").exists()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("hdfs://lake/x", "hdfs://lake/x/"),
+        ("/lake/x", "/lake/x/"),
+        ("/lake/x", "file:///lake/x"),
+        ("/lake/x", "/lake//x"),
+    ],
+)
+def test_two_spellings_of_a_folder_are_one_lease_on_a_redis_server(one: str, other: str) -> None:
+    """Two runs held one each, and wrote the same tables at once."""
+    pytest.importorskip("redis")
+    leases = [
+        new_lease(argparse.Namespace(lease="redis://127.0.0.1:1/0", out=out))
+        for out in (one, other)
+    ]
+    assert {vars(lease)["_key"] for lease in leases} == {f"escrowmq:{one}:lease"}
+
+
+def test_a_range_begins_where_any_option_of_the_source_lets_it() -> None:
+    def begin(place: str) -> dict[str, str]:
+        words = ["pipeline", "export", *EXPORT, "-n", "mq:9876", "--from", place]
+        found = range_options(build_parser().parse_args(words), topics="paid")
+        return {name: value for name, value in found.items() if name.startswith("starting")}
+
+    assert begin("group:mailer") == {"startingOffsets": "group:mailer"}
+    assert begin("Earliest") == {"startingOffsets": "Earliest"}
+    assert begin('{"paid": {}}') == {"startingOffsets": '{"paid": {}}'}
+    assert begin("5000")["startingTimestamp"] == "5000"
+    with pytest.raises(UsageError, match="'yesterday' is not a time"):
+        begin("yesterday")
 
 
 @pytest.mark.parametrize("out", ["hdfs:/x", "s3a://bucket/x", "file:x", "dbfs:/x"])
