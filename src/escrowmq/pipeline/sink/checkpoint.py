@@ -13,6 +13,9 @@ from pyarrow import fs
 
 from escrowmq.errors import StorageError, UsageError
 
+_SPARKS_OWN: Final = "metadata"
+"""The file that Spark writes first into the folder of each query."""
+
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 
 
@@ -35,6 +38,17 @@ def load_stored(folder: str, name: str) -> dict[str, Any] | None:
             "with another one"
         )
     return found
+
+
+def require_query_folder(folder: str) -> None:
+    """Raise StorageError if a running query has its checkpoint in another folder than Python. Spark
+    reads a path without a scheme on its default file system, which may not be the local one."""
+    if not _SCHEME.match(folder) and not (Path(folder) / _SPARKS_OWN).exists():
+        raise StorageError(
+            f"checkpointLocation={folder!r} is no checkpoint on this machine, so Spark has it on "
+            "another file system (fs.defaultFS); write it in full, as hdfs://HOST/PATH, or name "
+            "the broker that decides with option broker"
+        )
 
 
 def store_durably(folder: str, name: str, found: dict[str, Any]) -> None:

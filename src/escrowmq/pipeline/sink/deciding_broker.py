@@ -30,7 +30,11 @@ from escrowmq.errors import (
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.cluster import Cluster, pause
 from escrowmq.pipeline.brokers.options import ClusterAccess
-from escrowmq.pipeline.sink.checkpoint import load_stored, store_durably
+from escrowmq.pipeline.sink.checkpoint import (
+    load_stored,
+    require_query_folder,
+    store_durably,
+)
 from escrowmq.pipeline.sink.options import SinkOptions
 
 _log = logging.getLogger(__name__)
@@ -139,7 +143,10 @@ def _checkpoint_identity(options: SinkOptions) -> tuple[str, dict[str, Any] | No
     if not options.checkpoint:
         return "", None
     try:
-        return options.checkpoint, load_stored(options.checkpoint, _FILE)
+        kept = load_stored(options.checkpoint, _FILE)
+        if kept is None and options.is_stream:
+            require_query_folder(options.checkpoint)
+        return options.checkpoint, kept
     except StorageError:
         if not options.broker:
             raise

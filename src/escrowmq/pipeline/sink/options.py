@@ -50,6 +50,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     order_by: str
     sending: SendingOptions
     checkpoint: str
+    is_stream: bool
 
     @property
     def batch_epoch(self) -> str:
@@ -86,6 +87,7 @@ def parse_sink_options(
         order_by=given.text("orderBy"),
         sending=_parse_sending(given),
         checkpoint=given.text("checkpointLocation"),
+        is_stream=is_stream,
     )
     given.refuse_others(passed_over=_SPARKS_OWN)
     _check(found, given, is_stream=is_stream, columns=set(columns))

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("pyarrow")
 
@@ -16,7 +17,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import EPOCH_TOKENS_MAX
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.epoch_bodies import AbandonedCount, EpochDecision
-from escrowmq.errors import SLAVE_REMARK, BrokerFault, UsageError
+from escrowmq.errors import SLAVE_REMARK, BrokerFault, StorageError, UsageError
 from escrowmq.pipeline.brokers.options import ClusterAccess
 from escrowmq.pipeline.sink import checkpoint
 from escrowmq.pipeline.sink.checkpoint import load_stored, store_durably
@@ -106,6 +107,25 @@ def test_the_choice_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
     assert load_stored(folder, "escrowmq-sink.json") == kept
     store_durably(folder, "escrowmq-sink.json", {"v": 1, "broker": "another"})
     assert choose_broker(options) == "another"
+
+
+def test_a_checkpoint_that_spark_keeps_elsewhere_is_not_taken_for_a_local_folder(
+    tmp_path: Path,
+) -> None:
+    """Spark reads `/x` on its default file system, such as HDFS. The choice was stored on the
+    driver's disk, and forgotten when the query went on elsewhere."""
+    broker = Deciding()
+    options = replace(options_of(broker, checkpointLocation=str(tmp_path)), is_stream=True)
+    with pytest.raises(StorageError, match=f"{tmp_path}.* in full, .* name the broker"):
+        choose_broker(options)
+    assert not list(tmp_path.iterdir())
+    named = replace(options, broker="broker-a")
+    assert choose_broker(named) == "broker-a"
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "metadata").touch()  # as Spark does
+    assert choose_broker(options) == "broker-a"
+    (tmp_path / "metadata").unlink()
+    assert choose_broker(options) == "broker-a", "what was chosen before still holds"
 
 
 @pytest.mark.parametrize("option", ["broker", "producerGroup"])
