@@ -45,6 +45,11 @@ BUSY_MS: Final = 60_000
 """Sends of a half to a busy broker are retried for this many milliseconds."""
 
 
+IN_FLIGHT_SIZE_MAX: Final = 4 << 20
+"""Limit of the bytes of bodies in flight, unless one is larger: they are written together, and must
+arrive within the timeout of a send."""
+
+
 class HalfSender:
     """Sends the rows of one task attempt. Each call has a token of its own. If it is unknown
     whether a message is stored, or the broker's master changes, all messages of the call are sent
@@ -66,6 +71,8 @@ class HalfSender:
         self._ids = UniqueIds(host=local_address(), process=os.getpid(), mark=mark)
         self._clock = SystemClock()
         self._link: BrokerLink | None = None
+        self._in_flight_size = 0
+        """The bytes of the bodies in flight."""
         self._is_careful = False
         """Whether at most one half of an order key is in flight."""
         self.tokens: list[str] = []
@@ -108,12 +115,16 @@ class HalfSender:
         link = self._open_link()
         under_way: deque[_HalfInFlight] = deque()
         since_ms = self._clock.now_ms()
+        self._in_flight_size = 0
         for row in rows:
             out, queue = self._build_half(row, token)
             order = (row.message.topic, row.message.order_key)
             while self._is_careful and _is_ordered_after(order, under_way):
                 self._await_oldest(link, under_way, since_ms)
+            while under_way and self._in_flight_size + len(out.body) > IN_FLIGHT_SIZE_MAX:
+                self._await_oldest(link, under_way, since_ms)
             under_way.append(_HalfInFlight(self._post(link, out, queue), out, queue, order))
+            self._in_flight_size += len(out.body)
             while len(under_way) >= self._options.sending.at_once:
                 self._await_oldest(link, under_way, since_ms)
         while under_way:
@@ -125,6 +136,7 @@ class HalfSender:
         posted = under_way.popleft()
         reply = link.take_reply(posted.number)
         if reply.code == Response.SUCCESS:
+            self._in_flight_size -= len(posted.out.body)
             return
         if reply.code not in BUSY:
             raise _refusal(reply, self._broker_name)

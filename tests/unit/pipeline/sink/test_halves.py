@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 from collections.abc import Callable
 
 import pytest
@@ -29,6 +30,7 @@ from escrowmq.errors import (
     PermissionDenied,
     UsageError,
 )
+from escrowmq.pipeline.brokers.link import BrokerLink
 from escrowmq.pipeline.sink import halves
 from escrowmq.pipeline.sink.halves import EpochDecided, HalfSender
 from escrowmq.pipeline.sink.options import parse_sink_options
@@ -96,14 +98,14 @@ def broker() -> Broker:
     return Broker()
 
 
-def sender_to(broker: Broker, *, retries: int = 2) -> HalfSender:
+def sender_to(broker: Broker, *, retries: int = 2, at_once: int = 4) -> HalfSender:
     options = {
         "nameServer": broker.server.address,
         "topic": "t",
         "transactional": "true",
         "producerGroup": "g",
         "retries": str(retries),
-        "sendsInFlight": "4",
+        "sendsInFlight": str(at_once),
     }
     parsed = parse_sink_options(options, is_stream=False, columns=["body"])
     return HalfSender(parsed, broker_name="broker-a", epoch="q/7")
@@ -111,6 +113,27 @@ def sender_to(broker: Broker, *, retries: int = 2) -> HalfSender:
 
 def rows(count: int, **more: object) -> list[AddressedMessage]:
     return [AddressedMessage(Message("t", b"%d" % number), **more) for number in range(count)]  # type: ignore[arg-type]
+
+
+def test_large_rows_leave_a_few_at_a_time(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that were in flight were written at once, within the timeout of one send: over a network
+    of 20 MB/s, 64 rows of 1 MiB never arrived."""
+    written: list[int] = []
+    flush = BrokerLink.flush
+
+    def watch(link: BrokerLink) -> None:
+        written.append(sum(map(len, link._out)))
+        flush(link)
+
+    monkeypatch.setattr(BrokerLink, "flush", watch)
+    monkeypatch.setattr(halves, "IN_FLIGHT_SIZE_MAX", 100_000)
+    sender = sender_to(broker, at_once=64)
+    large = [AddressedMessage(Message("t", os.urandom(30_000))) for _ in range(20)]
+    assert sender.send([*large, *rows(50)])[1] == len(broker.stored) == 70
+    assert max(written) < 110_000
+    sender.send([AddressedMessage(Message("t", os.urandom(500_000))) for _ in range(2)])
+    sender.close()
+    assert max(written) < 510_000, "one that is larger leaves alone"
 
 
 def test_halves_carry_epoch_token_and_group(broker: Broker) -> None:
