@@ -21,6 +21,7 @@ from escrowmq.errors import (
     EscrowMQError,
     PermissionDenied,
     RouteMissing,
+    TransportError,
     response_error,
 )
 
@@ -69,6 +70,8 @@ class Rebalancer:
         self._due = asyncio.Event()
         self._is_over = False
         self._round = asyncio.Lock()
+        self._silent: set[str] = set()
+        """Brokers that did not answer in this round; the others are asked before them."""
         self._logged_failures: dict[str, type[EscrowMQError]] = {}
 
     def request_round(self) -> None:
@@ -100,6 +103,7 @@ class Rebalancer:
     async def assign_all(self) -> bool:
         """Assign the queues of every topic once; return whether all succeeded."""
         is_settled = True
+        self._silent.clear()
         for topic in self._consumer.wanted_topics():
             if self._is_over:
                 break
@@ -135,16 +139,30 @@ class Rebalancer:
         self._consumer.record_queues(topic, queues)
         if self._takes_all or not queues:
             return list(queues)
-        members = await self._fetch_members(queues[0].broker_name)
+        names = list(dict.fromkeys(queue.broker_name for queue in queues))
+        members = await self._fetch_members_from_any(names)
         me = self._consumer.instance.client_id
         if me not in members:
             # The broker does not know this member yet: send heartbeats to all brokers, and come
             # again.
             await self._consumer.instance.heartbeats.send_to_all()
-            members = await self._fetch_members(queues[0].broker_name)
+            members = await self._fetch_members_from_any(names)
             if me not in members:
                 return None
         return allocate(self._strategy, queues, members=members, me=me)
+
+    async def _fetch_members_from_any(self, broker_names: list[str]) -> list[str]:
+        """Return the members that the first of these brokers lists that answers. Members ask in the
+        same order, so that they see the same list. RocketMQ's clients choose at random, so that one
+        silent broker does not keep them from the queues of the others either."""
+        names = sorted(broker_names, key=lambda name: name in self._silent)
+        for name in names[:-1]:
+            try:
+                return await self._fetch_members(name)
+            except (TransportError, RouteMissing) as error:
+                self._silent.add(name)
+                _log.debug("broker %s does not list the members of the group: %s", name, error)
+        return await self._fetch_members(names[-1])
 
     async def _fetch_members(self, broker_name: str) -> list[str]:
         instance = self._consumer.instance

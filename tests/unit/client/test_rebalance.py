@@ -8,9 +8,15 @@ from typing import Any, cast
 
 import pytest
 
+from escrowmq.aio import Consumer
+from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.rebalance import AssignedConsumer, Rebalancer
+from escrowmq.errors import RequestTimeout
+
+from .peer import DEADLINE_S, a_peer
+from .test_consumer import QUICK, Script, record
 
 
 class Taking:
@@ -90,3 +96,53 @@ def test_a_list_of_members_that_is_none_leaves_one_topic_as_it_is(
 
     asyncio.run(play())
     assert "the queues of one stay as they are" in caplog.text
+
+
+def test_a_broker_that_does_not_answer_keeps_no_member_from_the_queues_of_others() -> None:
+    """The members were asked of the first broker alone. While it stood still, which a name server
+    notices late or never, a new member read nothing from any other."""
+
+    async def go() -> None:
+        async with a_peer() as names, a_peer() as silent, a_peer() as peer:
+            names.be_name_server(
+                peer.address, topics=("T", "%RETRY%g"), queues_count=1, others={"a": silent.address}
+            )
+            script = Script(peer)
+            script.records = {0: record(0)}
+            asked = Request.GET_CONSUMER_LIST_BY_GROUP, Request.QUERY_CONSUMER_OFFSET
+            silent.answers = dict.fromkeys(asked, lambda link, command: None)
+            quick = {**QUICK, "request_timeout_ms": 100}
+            async with Consumer(names.address, group="g", topic="T", **quick) as consumer:
+                (message,) = await consumer.receive(1, timeout_s=DEADLINE_S)
+                assert message.broker_name == "b"
+                assert await consumer.queues() == [MessageQueue("T", "b", 0)]
+
+    asyncio.run(go())
+
+
+def test_a_silent_broker_costs_one_timeout_a_round() -> None:
+    asked: list[str] = []
+
+    async def request(address: str, code: int, fields: dict[str, str]) -> Command:
+        asked.append(address)
+        if address == "a":
+            raise RequestTimeout("planted")
+        return Command(code=0, body=b'{"consumerIdList":["me"]}')
+
+    async def queues_of(topic: str) -> list[MessageQueue]:
+        return [MessageQueue(topic, name, 0) for name in "ab"]
+
+    async def play() -> None:
+        shares = Taking()
+        shares.may_go_on.set()
+        shares.instance = SimpleNamespace(
+            queues_to_read=queues_of, client_id="me", reader_address=str, request=request
+        )
+        balance = Rebalancer(
+            cast("AssignedConsumer", shares), strategy="average", interval_ms=1, takes_all=False
+        )
+        for _ in range(2):
+            assert await balance.assign_all()
+
+    asyncio.run(play())
+    assert asked == ["a", "b", "b"] * 2
