@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
@@ -36,7 +35,7 @@ from escrowmq.client.help_and_completion import KeywordOnly, SettingsSignature, 
 from escrowmq.client.instance import ClientInstance
 from escrowmq.client.iteration import Batches, Iteration, IterationSlot, IterationSlots
 from escrowmq.client.offset_stores import make_offset_store
-from escrowmq.client.offsets import QueueBounds
+from escrowmq.client.offsets import QueueBounds, SeekPosition
 from escrowmq.client.portal import Caller, LoopCaller
 from escrowmq.client.producer import Producer
 from escrowmq.client.send_backs import SendBacks
@@ -63,9 +62,6 @@ _RESEND_GROUP: Final = "escrowmq-returns"
 
 _END_S: Final = 3.0
 """Timeout in seconds of each step in which `close` informs brokers."""
-
-SeekPosition = int | dt.datetime | Literal["first", "last"]
-"""A place in a queue: an offset, the first message since a time, the oldest message, the end."""
 
 
 class Consumer(KeywordOnly, TidyCompletion):
@@ -274,11 +270,13 @@ class Consumer(KeywordOnly, TidyCompletion):
 
     async def seek(self, queue: MessageQueue, where: SeekPosition) -> None:
         """Continue elsewhere in a queue: at an offset, at the first message since a time (a
-        datetime with a time zone), at the `first` message, or at the end (`last`)."""
+        datetime with a time zone), at the `first` message, or at the end (`last`). The group's
+        offset moves too, unless `auto_commit` is off."""
         self._check_usable()
         reader = self._state.reader_of(queue)
-        reader.seek(await self._resolve_position(reader.queue, where))
-        await self._state.offsets.store_offsets([reader])
+        reader.seek(await self._bounds.seek_offset(reader.queue, where))
+        if self.options.auto_commit:
+            await self._state.offsets.store_offsets([reader])
 
     async def position(self, queue: MessageQueue) -> int:
         """Return the offset below which this member has settled every message of a queue."""
@@ -459,19 +457,6 @@ class Consumer(KeywordOnly, TidyCompletion):
     def _pause(self, queues: Sequence[MessageQueue], *, is_paused: bool) -> None:
         self._check_usable()
         self._state.pause(queues, is_paused=is_paused)
-
-    async def _resolve_position(self, queue: MessageQueue, where: SeekPosition) -> int:
-        if isinstance(where, dt.datetime):
-            if where.tzinfo is None:
-                raise UsageError(f"{where!r} has no time zone; give it one")
-            return await self._bounds.offset_at_time(queue, int(where.timestamp() * 1000))
-        if where == "first":
-            return await self._bounds.first_offset(queue)
-        if where == "last":
-            return await self._bounds.end_offset(queue)
-        if where >= 0:
-            return where
-        raise UsageError(f"where={where!r}; an offset, a datetime, 'first' or 'last' is expected")
 
     async def _close(self) -> None:
         try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Literal
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
@@ -15,11 +16,14 @@ from escrowmq.client.core.routes import MessageQueue, queue_fields
 from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.client.instance import ClientInstance
 from escrowmq.client.queue_fetcher import QueueFetcher
-from escrowmq.errors import EscrowMQError, response_error
+from escrowmq.errors import EscrowMQError, UsageError, response_error
 
 _log = logging.getLogger(__name__)
 
 _COMMITS_AT_ONCE_MAX: Final = 64
+
+SeekPosition = int | dt.datetime | Literal["first", "last"]
+"""A place in a queue: an offset, the first message since a time, the oldest message, the end."""
 
 
 class QueueBounds:
@@ -46,6 +50,20 @@ class QueueBounds:
         if since_ms is not None:
             return await self.offset_at_time(queue, since_ms)
         return await self.end_offset(queue)
+
+    async def seek_offset(self, queue: MessageQueue, where: SeekPosition) -> int:
+        """Return the offset that a position names. Raises UsageError if it names none."""
+        if isinstance(where, dt.datetime):
+            if where.tzinfo is None:
+                raise UsageError(f"{where!r} has no time zone; give it one")
+            return await self.offset_at_time(queue, int(where.timestamp() * 1000))
+        if where == "first":
+            return await self.first_offset(queue)
+        if where == "last":
+            return await self.end_offset(queue)
+        if where >= 0:
+            return where
+        raise UsageError(f"where={where!r}; an offset, a datetime, 'first' or 'last' is expected")
 
     async def offset_at_time(self, queue: MessageQueue, moment_ms: int) -> int:
         """Return the offset of the first message stored at that time or later; the end if there is

@@ -174,3 +174,24 @@ def test_an_orderly_queue_hands_out_nothing_until_its_old_lock_is_confirmed() ->
                 assert [each.queue_offset for each in await waiting] == [1]
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+def test_a_seek_moves_the_group_only_where_offsets_are_committed_automatically(
+    *, auto_commit: bool
+) -> None:
+    """With `auto_commit=False` only `commit()` commits. A program that looked at the first messages
+    under the name of a group set its offset back, and the group consumed all of them again."""
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.stored_offset = 5
+            script.records = {n: record(n) for n in range(9)}
+            settings: dict[str, Any] = {**QUICK, "queues": [QUEUE], "auto_commit": auto_commit}
+            async with Consumer(names, group="g", **settings) as consumer:
+                assert (await consumer.receive(1))[0].queue_offset == 5
+                await consumer.seek(QUEUE, "first")
+                assert (await consumer.receive(1))[0].queue_offset == 0
+            assert script.stored_offset == (0 if auto_commit else 5)
+
+    asyncio.run(go())

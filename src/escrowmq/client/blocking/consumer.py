@@ -16,7 +16,6 @@ from escrowmq.client import consumer as engine
 from escrowmq.client.blocking.delivery import Delivery
 from escrowmq.client.blocking.face import BlockingClient, shorten_tracebacks
 from escrowmq.client.client_settings import ClientOptions
-from escrowmq.client.consumer import SeekPosition
 from escrowmq.client.consumer_settings import (
     ConsumerOptions,
     ConsumerSettings,
@@ -27,6 +26,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.help_and_completion import KeywordOnly, SettingsSignature
 from escrowmq.client.iteration import IterationSlot, check_batch_options
+from escrowmq.client.offsets import SeekPosition
 from escrowmq.client.portal import Caller, Portal, release_portal
 from escrowmq.errors import ClientClosed, EscrowMQError
 
@@ -294,7 +294,8 @@ class Consumer(KeywordOnly, BlockingClient[_ConsumerEngine]):
 
     def seek(self, queue: MessageQueue, where: SeekPosition) -> None:
         """Continue elsewhere in a queue: at an offset, at the first message since a time (a
-        datetime with a time zone), at the `first` message, or at the end (`last`)."""
+        datetime with a time zone), at the `first` message, or at the end (`last`). The group's
+        offset moves too, unless `auto_commit` is off."""
         self._portal.call(self._inner.seek(queue, where))
 
     def position(self, queue: MessageQueue) -> int:
