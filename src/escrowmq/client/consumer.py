@@ -313,8 +313,8 @@ class Consumer(KeywordOnly, TidyCompletion):
     ) -> bool:
         """Acknowledge the messages that the iteration delivered before, and fetch its next ones
         into `slot`. Return False when the consumer is closed."""
-        await self.iteration_slots.acknowledge_delivered(slot)
         try:
+            await self.iteration_slots.acknowledge_delivered(slot)
             self._check_may_receive()
             await self.iteration_slots.fetch_next(slot, count_max, within_s=within_s)
         except ClientClosed:
