@@ -64,6 +64,7 @@ class DeliveryState:
         "level",
         "owner",
         "receipt",
+        "size",
         "source",
         "taken",
     )  # fmt: skip
@@ -76,6 +77,8 @@ class DeliveryState:
         """The receipt with which a popped message is acknowledged."""
         self.due_s = 0.0
         """When a popped message becomes visible to others, by this client's steady clock."""
+        self.size = 0
+        """Bytes of a popped message's body, as its reader counts them."""
         self.is_settled = False
         self.level: int | None = None
         """The decision, once the message is settled: None for consumed, otherwise a delay level."""

@@ -72,6 +72,8 @@ class PopReader:
         self.is_paused = reading.is_paused
         self.is_dropped = False
         self.held_count = 0
+        self.held_size = 0
+        """Bytes of the bodies held, decompressed once their message is taken."""
         self.popped_ms = 0
         self._state = reading
         self._waiting: collections.deque[tuple[HeldMessage, int]] = collections.deque()
@@ -88,8 +90,8 @@ class PopReader:
         """Messages that have not been taken and are still hidden from others."""
         now_s, count = self._state.instance.now(), len(self._waiting)
         while self._waiting and _ticket(self._waiting[0][0]).due_s <= now_s:
-            self._waiting.popleft()  # others get it now
-            self.count_settled()
+            late, _ = self._waiting.popleft()  # others get it now
+            self.count_settled(late)
         if len(self._waiting) < count:
             self._log_overdue(count - len(self._waiting))
         return len(self._waiting)
@@ -109,9 +111,10 @@ class PopReader:
         """Put a taken message back in front."""
         self._waiting.appendleft((message, 0))
 
-    def count_settled(self) -> None:
+    def count_settled(self, message: HeldMessage) -> None:
         """Uncount a message that was settled, and pop more if possible."""
         self.held_count -= 1
+        self.held_size -= _ticket(message).size
         self._room.set()
 
     def pause(self, is_paused: bool) -> None:
@@ -157,6 +160,8 @@ class PopReader:
 
     def _free_count(self) -> int:
         """Return how many more messages this reader may hold."""
+        if self.held_size >= self._state.size_share:
+            return 0
         return max(0, min(HELD_MAX, self._state.options.prefetch_max) - self.held_count)
 
     def _pause_s(self, reply: Command, took_ms: int) -> float:
@@ -228,6 +233,7 @@ class PopReader:
             popped_s = self._pop_time_s(asked_s, receipt.invisible_ms)
             reading.make_popped_delivery(message, self, receipt, popped_s=popped_s)
             self.held_count += 1
+            self._count_body(message)
             fits = wanted.kind == SQL92 or wanted.matches_tag(
                 stored.properties.get(Property.TAGS, "")
             )
@@ -246,11 +252,19 @@ class PopReader:
         unchanged."""
         try:
             message.body = decompress(message.body, sys_flag)
+            self._count_body(message)
         except RemoteProtocolError as error:
             _log.error("%s: offset %d: %s", self.queue, message.queue_offset, error)
             self._state.instance.spawn(self._state.settle(message, NEVER))
             return False
         return True
+
+    def _count_body(self, message: HeldMessage) -> None:
+        """Count the size of a body that is held; called again once it is decompressed. Users may
+        change bodies, so the counted size is kept."""
+        ticket, size = _ticket(message), len(message.body)
+        self.held_size += size - ticket.size
+        ticket.size = size
 
     def _log_too_late(self) -> None:
         reading, name = self._state, self.queue.broker_name
@@ -328,6 +342,7 @@ class PopConsumerState(ConsumerState):
         await self._drop_readers(gone)
         for queue in sorted(mine - self.pop_readers.keys()):
             reader = self.pop_readers[queue] = PopReader(self, queue)
+            self._share_size()
             reader.start()
         return True
 
@@ -389,7 +404,7 @@ class PopConsumerState(ConsumerState):
                 "%s could not be settled, and is redelivered: %s", message.message_id, error
             )
         finally:
-            reader.count_settled()
+            reader.count_settled(message)
 
     def put_back(self, message: HeldMessage) -> None:
         """Put back a message that was taken but reached no caller, or make it visible to other
@@ -452,10 +467,15 @@ class PopConsumerState(ConsumerState):
         address = self.instance.address_of(message.broker_name)
         return await self.instance.ask(address, code, {**fields, **more})
 
+    def _share_size(self) -> None:
+        count = max(1, len(self.pop_readers))
+        self.size_share = max(1, self.options.prefetch_size_max // count)
+
     async def _drop_readers(self, queues: list[MessageQueue]) -> None:
         left: list[HeldMessage] = []
         for queue in queues:
             left += self.pop_readers.pop(queue).stop()
+        self._share_size()
         await self._make_visible(left)
 
     async def _make_visible(self, messages: list[HeldMessage]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from typing import Any
 
 import pytest
@@ -193,5 +194,70 @@ def test_a_refusal_is_raised_and_a_lost_ack_is_not() -> None:
             async with Consumer(names, group="g", topic="T", **POP) as consumer:
                 with pytest.raises(ExpressionInvalid):
                     await consumer.receive(1)
+
+    run(go)
+
+
+def test_no_more_bytes_are_popped_than_may_be_held() -> None:
+    """Only their count was limited, so 96 messages of 4 MiB were held for each topic and broker."""
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            left, held = iter(range(9)), []
+
+            def pop(link: Link, command: Command) -> None:
+                held.append((link, command))
+
+            def answer_all() -> None:
+                while held:
+                    link, command = held.pop()
+                    body = zlib.compress(bytes(1_000))
+                    packed = StoredMessage(
+                        topic="T", body=body, queue_id=0, queue_offset=next(left), log_offset=1000,
+                        stored_ms=1, record_size=0, sys_flag=0x301,
+                    )  # fmt: skip
+                    told = {
+                        "popTime": str(NOW_MS), "invisibleTime": "60000", "reviveQid": "0",
+                        "startOffsetInfo": "0 0 0", "restNum": "0",
+                    }  # fmt: skip
+                    link.reply(command, ext=told, body=encode_message(packed))
+
+            script.broker.answers[Request.POP_MESSAGE] = pop
+            settings: dict[str, Any] = {**POP, "prefetch_size_max": 1_500}
+            async with Consumer(names, group="g", topic="T", **settings) as consumer:
+                taken = []
+                for _ in range(2):
+                    await script.broker.until(lambda: held)
+                    answer_all()
+                    taken += await consumer.receive(1)
+                (reader,) = consumer._state.pop_readers.values()  # type: ignore[attr-defined]
+                # A third pop began when the second message was small, still compressed.
+                await script.broker.until(lambda: held)
+                answer_all()
+                taken += await consumer.receive(1)
+                assert reader.held_size == 3_000
+                await asyncio.sleep(0)
+                assert not held
+                for message in taken:
+                    message.body = b"changed by the user"
+                    await message.ack()
+                await script.broker.until(lambda: held)
+                assert (reader.held_count, reader.held_size) == (0, 0)
+
+    run(go)
+
+
+def test_several_topics_share_the_bytes_that_may_be_held() -> None:
+    async def go() -> None:
+        async with a_script() as (names, script):
+            give(script)
+            settings: dict[str, Any] = {**POP, "prefetch_size_max": 1_000}
+            async with Consumer(names, group="g", topics=["T", "%RETRY%g"], **settings) as consumer:
+                await script.broker.until(lambda: len(script.asked(Request.POP_MESSAGE)) > 1)
+                assert consumer._state.size_share == 500
+                await consumer.unsubscribe("%RETRY%g")
+                while consumer._state.size_share == 500:
+                    await asyncio.sleep(0)
+                assert consumer._state.size_share == 1_000
 
     run(go)
