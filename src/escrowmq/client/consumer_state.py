@@ -9,6 +9,7 @@ from typing import Final, TypedDict, Unpack
 
 from escrowmq.base.message import Topic
 from escrowmq.client.assignment_events import AssignmentCallbacks
+from escrowmq.client.closing import await_unless_closed
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.hooks import Consumed
 from escrowmq.client.core.redelivery import NEVER, level_delay_s
@@ -20,11 +21,10 @@ from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import ClientInstance
 from escrowmq.client.interceptors import InterceptorCalls
 from escrowmq.client.offset_stores import OffsetStore
-from escrowmq.client.orderly_batch import generation_of, next_attempt
 from escrowmq.client.queue_fetcher import QueueFetcher, hold_orderly_queue
 from escrowmq.client.queue_locks import LOCK_LIFE_S, RENEW_MS, make_queue_locks
 from escrowmq.client.rebalance import Rebalancer
-from escrowmq.client.send_backs import SendBacks
+from escrowmq.client.send_backs import LocalRedeliveries, SendBacks
 from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
 
 _log = logging.getLogger(__name__)
@@ -90,6 +90,7 @@ class ConsumerState:
             own_retries=self.retry_topic(),
         )
         self._returns = parts["returns"]
+        self._redeliveries = LocalRedeliveries(self.inbox)
         self.decorate = parts["stamp"]
         """Sets the portal of blocking deliveries."""
         self._kind = parts["kind"]
@@ -203,6 +204,7 @@ class ConsumerState:
     def stop(self) -> None:
         """Stop fetching and delivering messages."""
         self.inbox.close()
+        self._redeliveries.cancel_all()
         for reader in self.readers.values():
             reader.stop()
 
@@ -333,12 +335,12 @@ class ConsumerState:
             return True
         if not self.is_known:  # the group's retries may not be read
             if not self._becomes_dead_letter(message, level):
-                self._redeliver_from_memory(message, reader, level_delay_s(level, _KEEP_HERE_S))
+                self._redeliveries.schedule(message, reader, level_delay_s(level, _KEEP_HERE_S))
                 return False
             level = NEVER
         if await self.return_to_broker(message, level):
             return True
-        self._redeliver_from_memory(message, reader, _KEEP_HERE_S)
+        self._redeliveries.schedule(message, reader, _KEEP_HERE_S)
         return False
 
     def _becomes_dead_letter(self, message: HeldMessage, level: int) -> bool:
@@ -362,7 +364,12 @@ class ConsumerState:
             else:
                 # Decided is decided: a caller who is cancelled meanwhile would leave the message
                 # neither done with nor coming again, and its queue waiting for it.
-                await self.instance.await_uncancelled(self._settle(message, state, level))
+                try:
+                    settling = self.instance.spawn(self._settle(message, state, level))
+                except EscrowMQError:  # too much is under way: nothing was decided
+                    state.is_settled, state.level = False, None
+                    raise
+                await await_unless_closed(settling)
 
     def move_to_dead_letters(self, message: HeldMessage, reader: QueueFetcher) -> None:
         """Move a message that cannot be decompressed, unchanged, to the dead letters."""
@@ -432,18 +439,6 @@ class ConsumerState:
             return True
         attempts_max = self.options.attempts_max
         return await self._returns.send_back(message, level=level, attempts_max=attempts_max)
-
-    def _redeliver_from_memory(
-        self, message: HeldMessage, reader: QueueFetcher, after_s: float
-    ) -> None:
-        again = next_attempt(message)
-
-        async def put_back_later() -> None:
-            await asyncio.sleep(after_s)
-            reader.put_back([again], generation_of(again))
-            self.inbox.add_source(reader)
-
-        self.instance.spawn(put_back_later())
 
     async def _settle_orderly(
         self, message: HeldMessage, reader: QueueFetcher, level: int | None

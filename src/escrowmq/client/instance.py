@@ -231,10 +231,6 @@ class ClientInstance:
         restarted."""
         return self.spawn(self._run_forever(name, work))
 
-    async def await_uncancelled(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await work, and complete it even if the caller is cancelled."""
-        return await await_unless_closed(self.spawn(work))
-
     # -- routes ------------------------------------------------------------------------------
 
     def watch_topic(self, topic: str) -> None:

@@ -1,7 +1,9 @@
-"""Returns failed messages to the broker, which redelivers them later."""
+"""Returns failed messages to the broker, which redelivers them later. If no broker takes them back,
+or the retries of the group are not read, they are redelivered from memory."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Final
 
@@ -12,8 +14,11 @@ from escrowmq.base.message import Property, Topic
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.redelivery import NEVER
 from escrowmq.client.delivery import HeldMessage
+from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import ClientInstance
+from escrowmq.client.orderly_batch import generation_of, next_attempt
 from escrowmq.client.producer import Producer
+from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.errors import EscrowMQError
 
 _log = logging.getLogger(__name__)
@@ -97,3 +102,33 @@ class SendBacks:
             _log.warning("%s cannot be sent as a new message: %s", message.message_id, error)
             return False
         return True
+
+
+class LocalRedeliveries:
+    """The messages of one consumer that are redelivered from memory. Each has a timer and no task:
+    they may be as many as the consumer holds, and a client may have fewer tasks than that."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._is_over = False
+
+    def schedule(self, message: HeldMessage, reader: QueueFetcher, after_s: float) -> None:
+        """Put a message back into its queue after a time, as an attempt of its own."""
+        if self._is_over:
+            return  # it stays unsettled, so that the member that reads the queue next gets it
+        again = next_attempt(message)
+
+        def put_back() -> None:
+            self._timers.discard(timer)
+            reader.put_back([again], generation_of(again))
+            self._inbox.add_source(reader)
+
+        timer = asyncio.get_running_loop().call_later(after_s, put_back)
+        self._timers.add(timer)
+
+    def cancel_all(self) -> None:
+        """Redeliver nothing any more, because the consumer closes."""
+        self._is_over = True
+        while self._timers:
+            self._timers.pop().cancel()
