@@ -20,9 +20,9 @@ from escrowmq.client.delivery import DeliveryState, HeldMessage, MessageHold, No
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import ClientInstance
 from escrowmq.client.interceptors import InterceptorCalls
-from escrowmq.client.offset_stores import OffsetStore
+from escrowmq.client.offset_stores import OffsetStore, without_overtaken
 from escrowmq.client.queue_fetcher import QueueFetcher, hold_orderly_queue
-from escrowmq.client.queue_locks import LOCK_LIFE_S, RENEW_MS, make_queue_locks
+from escrowmq.client.queue_locks import RENEW_MS, make_queue_locks
 from escrowmq.client.rebalance import Rebalancer
 from escrowmq.client.send_backs import LocalRedeliveries, SendBacks
 from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
@@ -144,13 +144,13 @@ class ConsumerState:
         new = [queue for queue in new if queue not in self._leaving]
         if not new:
             return not waits
-        is_whole = True
+        is_whole, asked_s = True, self.instance.now()
         if self.options.is_orderly:
             # Another member may hold some until its handlers end; they are locked a round later.
             locked = await self.locks.lock(new)
             is_whole = len(locked) == len(new)
             new = [queue for queue in new if queue in locked]
-        results = await asyncio.gather(*(self._start_reading(queue) for queue in new))
+        results = await asyncio.gather(*(self._start_reading(queue, asked_s) for queue in new))
         self._share_size()
         self.assignment_callbacks.schedule_assigned(queue for queue in new if queue in self.readers)
         return is_whole and not waits and all(results)
@@ -186,11 +186,12 @@ class ConsumerState:
     async def _renew_locks(self) -> None:
         if not (self.readers or self._leaving):
             return
+        asked_s = self.instance.now()
         locked = await self.locks.lock([*self.readers, *self._leaving])
-        for reader in list(self.readers.values()):
+        for reader in [*self.readers.values(), *self._leaving.values()]:
             if reader.queue in locked:
-                reader.record_lock()
-            elif self.instance.now() - reader.lock_s > LOCK_LIFE_S:
+                reader.record_lock(asked_s)
+            elif not (reader.is_lock_fresh() or reader.is_dropped):
                 # Another member may have the queue by now: stop, and let the next round assign it.
                 await self._drop_queues([reader.queue])
                 self.balance.request_round()
@@ -198,8 +199,9 @@ class ConsumerState:
     # -- life of readers -------------------------------------------------------------------------
 
     async def store_offsets(self) -> None:
-        """Store changed offsets immediately."""
-        await self.offsets.store_offsets(list(self.readers.values()))
+        """Store changed offsets immediately, except of queues that may be another member's now."""
+        mine = [reader for reader in self.readers.values() if reader.is_lock_fresh()]
+        await self.offsets.store_offsets(mine)
 
     def stop(self) -> None:
         """Stop fetching and delivering messages."""
@@ -230,7 +232,7 @@ class ConsumerState:
     async def _release_queues(self, readers: list[QueueFetcher]) -> None:
         """Store the offsets, then let other members take the queues."""
         if self.options.auto_commit:
-            await self.offsets.store_offsets(readers)
+            await self.offsets.store_offsets(await without_overtaken(self.offsets, readers))
         if self.options.is_orderly and readers:
             await self.locks.unlock([reader.queue for reader in readers])
         self.assignment_callbacks.schedule_revoked(reader.queue for reader in readers)
@@ -254,7 +256,7 @@ class ConsumerState:
         if gone:
             self.instance.spawn(self._drop_queues(gone))
 
-    async def _start_reading(self, queue: MessageQueue) -> bool:
+    async def _start_reading(self, queue: MessageQueue, locked_s: float) -> bool:
         try:
             begin = await self.offsets.start_offset(queue, since_ms=self._appeared_since_ms(queue))
         except EscrowMQError as error:
@@ -269,7 +271,7 @@ class ConsumerState:
         reader = QueueFetcher(self, queue, next_offset=begin)
         reader.is_paused = self.is_paused
         if self.options.is_orderly:
-            reader.record_lock()
+            reader.record_lock(locked_s)
         self.readers[queue] = reader
         reader.start()
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -10,6 +11,9 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.instance import ClientInstance
 from escrowmq.client.offsets import BrokerOffsets
 from escrowmq.client.queue_fetcher import QueueFetcher
+from escrowmq.errors import EscrowMQError
+
+_log = logging.getLogger(__name__)
 
 
 class OffsetStore(Protocol):
@@ -40,3 +44,22 @@ def make_offset_store(
         folder = options.offsets_folder
         return FileOffsets(instance, folder, group=group, start=options.consume_from)
     return BrokerOffsets(instance, group, options.consume_from, keeps_start=options.auto_commit)
+
+
+async def without_overtaken(
+    store: OffsetStore, readers: Iterable[QueueFetcher]
+) -> list[QueueFetcher]:
+    """Return the readers whose offsets may be stored when they end. If the lock of an orderly queue
+    was lost, another member may have read on, and its offset must not be set back."""
+    found: list[QueueFetcher] = []
+    for reader in readers:
+        if not reader.is_lock_fresh():
+            try:
+                stored = await store.committed(reader.queue)
+            except EscrowMQError as error:
+                _log.warning("the offset of %s is not stored: %s", reader.queue, error)
+                continue
+            if stored is not None and stored > reader.fetched.commit_offset:
+                continue
+        found.append(reader)
+    return found

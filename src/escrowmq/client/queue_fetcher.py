@@ -87,8 +87,8 @@ class QueueFetcher:
         """When the queue's broker last confirmed the lock, by the wall clock; only shown to
         operators."""
         self.lock_s = 0.0
-        """When the queue's broker last confirmed the lock, by this client's steady clock, from
-        which the age of the lock is computed."""
+        """When the lock was last requested that the queue's broker confirmed, by this client's
+        steady clock, from which the age of the lock is computed."""
         self.batch = OrderlyBatch(self, work.inbox)
         """The messages being handled, if the queue is orderly."""
         self.pulled_ms = 0
@@ -107,7 +107,7 @@ class QueueFetcher:
         """Take up to `count` of the waiting messages; none of an orderly queue whose lock was not
         confirmed for long, for example because this process was stopped: another member may have
         the queue."""
-        if not self._is_lock_fresh():
+        if not self.is_lock_fresh():
             return []  # `record_lock` hands them out, unless the queue is lost
         found = self.fetched.take(count)
         self.batch.begin(len(found))
@@ -128,11 +128,17 @@ class QueueFetcher:
         """Put taken messages back in front."""
         self.fetched.put_back(messages, generation=generation)
 
-    def record_lock(self) -> None:
-        """Remember that the queue's lock was confirmed now."""
-        instance = self._owner.instance
-        self.locked_ms, self.lock_s = instance.clock.now_ms(), instance.now()
+    def record_lock(self, asked_s: float) -> None:
+        """Remember that the queue's lock was confirmed. Its time counts from the request: this
+        process may have been stopped before it read the answer."""
+        self.locked_ms, self.lock_s = self._owner.instance.clock.now_ms(), asked_s
         self._owner.inbox.add_source(self)
+
+    def is_lock_fresh(self) -> bool:
+        """Whether the queue needs no lock, or the lock was confirmed lately. Otherwise another
+        member may have the queue."""
+        owner = self._owner
+        return not owner.options.is_orderly or owner.instance.now() - self.lock_s <= LOCK_LIFE_S
 
     def seek(self, queue_offset: int) -> None:
         """Continue at another offset; forget fetched messages."""
@@ -161,10 +167,6 @@ class QueueFetcher:
         self.task = self._owner.instance.keep_running(f"the reading of {self.queue}", self._run)
 
     # -- inside ------------------------------------------------------------------------------
-
-    def _is_lock_fresh(self) -> bool:
-        owner = self._owner
-        return not owner.options.is_orderly or owner.instance.now() - self.lock_s <= LOCK_LIFE_S
 
     def _restart(self) -> None:
         if self.task is not None and not self.is_dropped:
@@ -209,12 +211,13 @@ class QueueFetcher:
     async def _pull(self) -> Command:
         work, options, shelf = self._owner, self._owner.options, self.fetched
         subscription = work.subscription_to(self.queue.topic)
+        may_commit = self.is_lock_fresh() and work.may_commit(self.queue)
         fields = pull_fields(
             self.queue,
             subscription,
             group=work.wire_group,
             queue_offset=shelf.next_offset,
-            commit_offset=max(0, shelf.commit_offset) if work.may_commit(self.queue) else 0,
+            commit_offset=max(0, shelf.commit_offset) if may_commit else 0,
             count_max=min(options.pull_count, options.prefetch_max - shelf.unsettled_count),
             suspend_ms=options.pull_wait_ms,
         )

@@ -17,6 +17,12 @@ from .peer import Link
 from .test_consumer import QUEUE, QUICK, a_script, record
 
 
+def lock_all(link: Link, command: Command) -> None:
+    link.reply(
+        command, body=json.dumps({"lockOKMQSet": json.loads(command.body)["mqSet"]}).encode()
+    )
+
+
 def test_a_queue_whose_giving_up_failed_can_be_read_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -63,10 +69,7 @@ def test_a_failed_message_that_its_queue_was_moved_past_is_not_lost(
     async def go() -> None:
         async with a_script() as (names, script):
             script.records = {0: record(0), 7: record(7)}
-            script.broker.answers[Request.LOCK_BATCH_MQ] = lambda link, command: link.reply(
-                command,
-                body=json.dumps({"lockOKMQSet": json.loads(command.body)["mqSet"]}).encode(),
-            )
+            script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
             settings = {**QUICK, "is_orderly": is_orderly}
             async with Consumer(names, group="g", topic="T", **settings) as consumer:
                 (first,) = await consumer.receive(1)
@@ -124,10 +127,7 @@ def test_a_lock_is_lost_after_thirty_seconds_of_the_steady_clock(
 
     async def go() -> None:
         async with a_script() as (names, script):
-            script.broker.answers[Request.LOCK_BATCH_MQ] = lambda link, command: link.reply(
-                command,
-                body=json.dumps({"lockOKMQSet": json.loads(command.body)["mqSet"]}).encode(),
-            )
+            script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
             script.records = {0: record(0)}
             settings: dict[str, Any] = {**QUICK, "is_orderly": True}
             async with Consumer(names, group="g", topic="T", **settings) as consumer:
@@ -154,10 +154,7 @@ def test_an_orderly_queue_hands_out_nothing_until_its_old_lock_is_confirmed() ->
 
     async def go() -> None:
         async with a_script() as (names, script):
-            script.broker.answers[Request.LOCK_BATCH_MQ] = lambda link, command: link.reply(
-                command,
-                body=json.dumps({"lockOKMQSet": json.loads(command.body)["mqSet"]}).encode(),
-            )
+            script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
             script.records = {n: record(n) for n in range(3)}
             settings: dict[str, Any] = {**QUICK, "is_orderly": True}
             async with Consumer(names, group="g", topic="T", **settings) as consumer:
@@ -193,5 +190,91 @@ def test_a_seek_moves_the_group_only_where_offsets_are_committed_automatically(
                 await consumer.seek(QUEUE, "first")
                 assert (await consumer.receive(1))[0].queue_offset == 0
             assert script.stored_offset == (0 if auto_commit else 5)
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_member_that_has_lost_its_lock_does_not_set_the_groups_offset_back(
+    *, is_dropped: bool
+) -> None:
+    """When its handler ended at last, it committed what it had handled, although another member
+    had the queue and was further: after its next start the group repeated all of that in between,
+    behind what it had handled already."""
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
+            script.records = {n: record(n) for n in range(9)}
+            settings: dict[str, Any] = {**QUICK, "is_orderly": True}
+            async with Consumer(names, group="g", topic="T", **settings) as consumer:
+                (message,) = await consumer.receive(1)
+                await script.broker.until(lambda: script.stored_offset == 0)
+                reading = consumer._state
+                now = reading.instance.now
+                script.broker.answers[Request.LOCK_BATCH_MQ] = lambda link, command: link.reply(
+                    command, body=b'{"lockOKMQSet":[]}'
+                )
+                reading.instance.now = lambda: now() + 61  # type: ignore[method-assign]
+                script.stored_offset = 8  # of the member that has the queue now
+                if is_dropped:
+                    await reading._renew_locks()
+                    assert QUEUE in reading._leaving
+                script.broker.requests.clear()
+                await message.ack()
+                if is_dropped:
+                    await script.broker.until(lambda: script.asked(Request.UNLOCK_BATCH_MQ))
+                else:
+                    await reading.store_offsets()
+                    await consumer.seek(QUEUE, 1)  # pulls again
+                    await script.broker.until(lambda: script.is_asked_at(1))
+                    pulls = script.asked(Request.PULL_MESSAGE)
+                    assert {ext["commitOffset"] for ext in pulls} == {"0"}
+                    script.stored_offset = 8
+            assert script.stored_offset == 8
+
+    asyncio.run(go())
+
+
+def test_a_member_whose_lock_was_only_renewed_late_stores_what_it_has_done() -> None:
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
+            script.records = {n: record(n) for n in range(9)}
+            settings: dict[str, Any] = {**QUICK, "is_orderly": True, "commit_interval_ms": 60_000}
+            async with Consumer(names, group="g", topic="T", **settings) as consumer:
+                (message,) = await consumer.receive(1)
+                now = consumer._state.instance.now
+                consumer._state.instance.now = lambda: now() + 61  # type: ignore[method-assign]
+                await message.ack()
+            assert script.stored_offset == 1
+
+    asyncio.run(go())
+
+
+def test_the_age_of_a_lock_counts_from_its_request() -> None:
+    """A process that was stopped between the request and the answer took a lock that had expired
+    for a new one, and handled messages of a queue that another member had."""
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
+            script.records = {n: record(n) for n in range(9)}
+            settings: dict[str, Any] = {**QUICK, "is_orderly": True}
+            async with Consumer(names, group="g", topic="T", **settings) as consumer:
+                (first,) = await consumer.receive(1)
+                await first.ack()
+                reading = consumer._state
+                now, held = reading.instance.now, list[tuple[Link, Command]]()
+                script.broker.answers[Request.LOCK_BATCH_MQ] = lambda *asked: held.append(asked)
+                renewing = asyncio.create_task(reading._renew_locks())
+                await script.broker.until(lambda: held)
+                reading.instance.now = lambda: now() + 61  # type: ignore[method-assign]
+                lock_all(*held[0])
+                await renewing
+                assert await consumer.receive(1, timeout_s=0.01) == []
+                script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
+                await reading._renew_locks()
+                assert (await consumer.receive(1))[0].queue_offset == 1
 
     asyncio.run(go())
