@@ -61,10 +61,13 @@ class AssignmentCallbacks:
         return self._running is not None and asyncio.current_task() is self._running
 
     async def wait_for_calls(self) -> None:
-        """Wait until all callbacks have been called."""
-        if self._last_call is not None:
-            await asyncio.wait([self._last_call])
-        self._workers.close()
+        """Wait until all callbacks have been called. The thread ends with the last one, even if
+        this is cancelled before."""
+        try:
+            if self._last_call is not None:
+                await asyncio.wait([self._last_call])
+        finally:
+            self._workers.close()
 
     def _schedule(
         self, callback: AssignmentCallback | None, queues: Iterable[MessageQueue]

@@ -479,6 +479,8 @@ class Consumer(KeywordOnly, TidyCompletion):
         with contextlib.suppress(EscrowMQError, TimeoutError):
             async with asyncio.timeout(_END_S):
                 await self._state.release_all_queues()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
                 await self._state.assignment_callbacks.wait_for_calls()
         if self._state.interceptor_calls.tracer is not None:
             await self._state.interceptor_calls.tracer.close()

@@ -231,11 +231,13 @@ class ConsumerState:
 
     async def _release_queues(self, readers: list[QueueFetcher]) -> None:
         """Store the offsets, then let other members take the queues."""
-        if self.options.auto_commit:
-            await self.offsets.store_offsets(await without_overtaken(self.offsets, readers))
-        if self.options.is_orderly and readers:
-            await self.locks.unlock([reader.queue for reader in readers])
-        self.assignment_callbacks.schedule_revoked(reader.queue for reader in readers)
+        try:
+            if self.options.auto_commit:
+                await self.offsets.store_offsets(await without_overtaken(self.offsets, readers))
+            if self.options.is_orderly and readers:
+                await self.locks.unlock([reader.queue for reader in readers])
+        finally:  # also if a consumer that closes waits no longer for a silent broker
+            self.assignment_callbacks.schedule_revoked(reader.queue for reader in readers)
 
     async def _release_when_idle(self, reader: QueueFetcher) -> None:
         """Unlock an orderly queue only when its batch is over: until then no other member may

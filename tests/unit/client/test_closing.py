@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from escrowmq.aio import Consumer, Producer
 from escrowmq.base.codes import Request
+from escrowmq.client import consumer as consumer_module
 from escrowmq.errors import ClientClosed
 from escrowmq.net import dialling
 
-from .peer import a_place
+from .peer import DEADLINE_S, a_place
 from .test_consumer import QUICK, a_script, record
 
 SEND = Request.SEND_MESSAGE_V2
@@ -76,3 +78,41 @@ def test_a_loop_ends_if_its_consumer_is_closed_while_its_body_runs(
             assert back["offset"] == "1000"
 
     run(go)
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_consumer_that_closes_leaves_no_thread_of_its_callbacks(
+    *, is_slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If brokers were silent, its end was given up before `on_revoked` was called. The thread that
+    calls it waited for ever, one for each consumer of a service that made them anew."""
+    monkeypatch.setattr(consumer_module, "_END_S", 0.05)
+    told: list[str] = []
+    may_return = threading.Event()
+
+    def revoked(_: object) -> None:
+        told.append("revoked")
+        if is_slow:
+            may_return.wait(DEADLINE_S)
+
+    async def go() -> list[threading.Thread]:
+        async with a_script() as (names, script):
+            before = {*threading.enumerate()}
+            settings: dict[str, Any] = {
+                **QUICK, "on_assigned": lambda _: told.append("assigned"), "on_revoked": revoked,
+                "request_timeout_ms": 100,
+            }  # fmt: skip
+            async with Consumer(names, group="g", topic="T", **settings):
+                await script.broker.until(lambda: script.is_asked_at(0))
+                while not told:
+                    await asyncio.sleep(0)
+                for code in (Request.UPDATE_CONSUMER_OFFSET, Request.UNREGISTER_CLIENT):
+                    script.broker.answers[code] = lambda link, command: None
+            return [one for one in threading.enumerate() if one not in before]
+
+    left = asyncio.run(go())
+    may_return.set()
+    for thread in left:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    assert told == ["assigned", "revoked"]
