@@ -16,11 +16,17 @@ from escrowmq.base.codes import Flag, Response
 from escrowmq.base.command import Command
 from escrowmq.client.core.dialogue import Decorate, Dialogue, Done, Fields, SignOwn
 from escrowmq.codec.command import encode_reply
-from escrowmq.errors import TransportError, response_error
+from escrowmq.errors import RequestTimeout, TransportError, response_error
 
 _log = logging.getLogger(__name__)
 
 _HIGH_WATER: Final = 4 * 1024 * 1024
+"""Above this many unsent bytes, one-way requests wait. Others are limited by their answers."""
+
+_ROUND_MAX: Final = 256
+"""So many frames may wait for the end of one round of the event loop before one-way requests let it
+end."""
+
 _CLOSED: Final = "the peer closed it"
 _SWEEP_LATE_S: Final = 0.001
 """Extra delay of the timeout timer. Timers may fire slightly early; with the delay, every due
@@ -63,6 +69,8 @@ class Connection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._reason = _CLOSED
         self._is_tls = False
+        self._has_room = asyncio.Event()
+        self._has_room.set()
 
     @property
     def is_usable(self) -> bool:
@@ -124,8 +132,26 @@ class Connection(asyncio.Protocol):
         *,
         remark: str | None = None,
     ) -> None:
-        """Send a one-way request: there is no answer, and a loss goes unnoticed."""
+        """Send a one-way request: there is no answer, and a loss goes unnoticed. Await
+        `wait_for_room` before, unless such requests are small and few."""
         self._dialogue.send_one_way(code, fields or {}, body, remark=remark)
+
+    async def wait_for_room(self, *, timeout_s: float) -> None:
+        """Wait while the peer does not take what was written. Raises RequestTimeout if that lasts
+        too long; returns at once if the connection is lost."""
+        if len(self._out) >= _ROUND_MAX:
+            await asyncio.sleep(0)
+        if self._has_room.is_set():
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._has_room.is_set():
+                    await self._has_room.wait()
+        except TimeoutError as error:
+            raise RequestTimeout(
+                f"{self.address} has taken no data for {timeout_s * 1000:.0f} ms, and much waits "
+                "for it already; nothing more was written"
+            ) from error
 
     def reply(
         self,
@@ -163,6 +189,14 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
+
+    def pause_writing(self) -> None:
+        """Let one-way requests wait; asyncio calls this while much is written and not sent."""
+        self._has_room.clear()
+
+    def resume_writing(self) -> None:
+        """Continue to send one-way requests."""
+        self._has_room.set()
 
     def data_received(self, data: bytes) -> None:
         """Pass replies to their callers, and requests to the owner."""
@@ -224,6 +258,7 @@ class Connection(asyncio.Protocol):
 
     def _fail_requests(self) -> None:
         self.is_lost = True
+        self._has_room.set()
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._dialogue.fail_all(self._reason)

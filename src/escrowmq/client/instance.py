@@ -356,8 +356,9 @@ class ClientInstance:
     async def send_one_way(
         self, address: str, code: int, fields: Fields | None = None, body: bytes = b""
     ) -> None:
-        """Send a one-way request."""
+        """Send a one-way request, after waiting if the broker does not take what was written."""
         connection = self.pool.get_ready(address) or await self.pool.get(address)
+        await connection.wait_for_room(timeout_s=self.options.request_timeout_ms / 1000)
         connection.send_one_way(code, fields, body)
 
     # -- requests of brokers -----------------------------------------------------------------

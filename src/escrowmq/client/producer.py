@@ -248,7 +248,7 @@ class Producer(KeywordOnly, TidyCompletion):
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
     ) -> str:
         """Write a message to the network without waiting for an answer; return its id. It may be
-        lost unnoticed."""
+        lost unnoticed. Raises RequestTimeout if the broker takes no data, and much waits for it."""
         self.check_open()
         return await self.dispatch.send_one_way(make_message(topic, body, fields))
 

@@ -304,3 +304,63 @@ def test_no_other_broker_is_asked_for_a_session() -> None:
             assert not any("escrowSigned" in (request.ext or {}) for request in peer.requests)
 
     asyncio.run(main())
+
+
+def test_one_way_requests_wait_for_a_peer_that_takes_no_data() -> None:
+    """Nothing limited them: a program wrote into memory for as long as its broker stood still."""
+
+    async def go() -> None:
+        async with joined() as (peer, _, connection):
+            for link in peer.links:
+                link.transport.pause_reading()
+            body, written = bytes(1_000_000), 0
+
+            async def write_for_ever() -> None:
+                nonlocal written
+                while True:
+                    await connection.wait_for_room(timeout_s=0.01)
+                    connection.send_one_way(1, {}, body)
+                    written += 1
+
+            with pytest.raises(RequestTimeout, match="has taken no data for 10 ms"):
+                await write_for_ever()
+            assert connection._transport is not None
+            assert connection._transport.get_write_buffer_size() < 6_000_000
+            waiting = [
+                asyncio.create_task(connection.wait_for_room(timeout_s=LONG_S)) for _ in range(2)
+            ]
+            await asyncio.sleep(0)
+            for link in peer.links:
+                link.transport.resume_reading()
+            await asyncio.gather(*waiting)
+            await peer.until(lambda: len(peer.requests) == written)
+
+    run(go)
+
+
+def test_a_lost_connection_keeps_no_one_way_request_waiting() -> None:
+    async def go() -> None:
+        async with joined() as (_, _, connection):
+            connection.pause_writing()
+            waiting = asyncio.create_task(connection.wait_for_room(timeout_s=LONG_S))
+            await asyncio.sleep(0)
+            connection.abort("planted")
+            await waiting
+            with pytest.raises(ConnectionLost):
+                connection.send_one_way(1)
+
+    run(go)
+
+
+def test_one_way_requests_let_the_round_end_in_which_many_were_written() -> None:
+    async def go() -> None:
+        async with joined() as (peer, _, connection):
+            answer = connection.request(2, timeout_s=LONG_S)  # what follows waits for the round
+            for _ in range(1_000):
+                await connection.wait_for_room(timeout_s=LONG_S)
+                connection.send_one_way(1)
+                assert len(connection._out) <= 256
+            await answer
+            await peer.until(lambda: len(peer.requests) == 1_001)
+
+    run(go)

@@ -20,6 +20,7 @@ from escrowmq.errors import (
     ClientClosed,
     ConnectFailed,
     NoNameServer,
+    RequestTimeout,
     RouteMissing,
     UsageError,
     WrongThread,
@@ -395,6 +396,24 @@ def test_what_nobody_answers_is_a_connect_failure_and_never_a_hang() -> None:
             with pytest.raises(ConnectFailed):
                 await instance.send_one_way(gone, 15)
             assert instance.now() > 0
+
+    run(go)
+
+
+def test_a_one_way_request_waits_for_a_broker_that_takes_no_data() -> None:
+    async def go() -> None:
+        async with a_place() as place:
+            instance = place.instance(request_timeout_ms=20)
+            await instance.open()
+            await instance.send_one_way(place.broker.address, 15)
+            connection = instance.pool.get_ready(place.broker.address)
+            assert connection is not None
+            connection.pause_writing()
+            with pytest.raises(RequestTimeout, match="nothing more was written"):
+                await instance.send_one_way(place.broker.address, 15)
+            connection.resume_writing()
+            await instance.send_one_way(place.broker.address, 15)
+            await place.broker.until(lambda: place.broker.codes().count(15) == 2)
 
     run(go)
 

@@ -138,7 +138,7 @@ class Producer(KeywordOnly, BlockingClient[engine.Producer]):
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
     ) -> str:
         """Write a message to the network without waiting for an answer; return its id. It may be
-        lost unnoticed."""
+        lost unnoticed. Raises RequestTimeout if the broker takes no data, and much waits for it."""
         return self._portal.call(self._inner.send_one_way(topic, body, **fields))
 
     def recall(self, topic: str, handle: str) -> str:
