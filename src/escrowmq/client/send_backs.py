@@ -25,6 +25,11 @@ _log = logging.getLogger(__name__)
 
 _TIMEOUT_MS: Final = 5_000
 
+_OF_REQUESTS: Final = (
+    Property.CORRELATION_ID, Property.REPLY_TO_CLIENT, Property.TTL, Property.CLUSTER,
+)  # fmt: skip
+"""Properties by which a consumer can reply to a message."""
+
 
 class SendBacks:
     """Returns failed messages of one consumer group to brokers."""
@@ -85,6 +90,7 @@ class SendBacks:
         }
         if not is_over:
             extra[Property.DELAY] = str(delay)
+        extra |= {name: message.system[name] for name in _OF_REQUESTS if name in message.system}
         again = Message(
             Topic.RETRY_PREFIX + self._group,
             message.body,

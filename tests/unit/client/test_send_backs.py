@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from escrowmq.aio import Consumer, Delivery
+from escrowmq.base.codes import Request, Response
 from escrowmq.client import consumer_state, instance
+from escrowmq.codec.properties import parse_properties
 from escrowmq.errors import UsageError
 
 from .test_consumer import QUEUE, QUICK, a_script, record
@@ -82,5 +84,25 @@ def test_nothing_waits_for_its_time_behind_the_end_of_a_consumer() -> None:
                 await second.retry(after=7_200)
                 assert not redeliveries._timers
             assert script.stored_offset == 0
+
+    asyncio.run(go())
+
+
+def test_a_request_that_is_sent_anew_can_still_be_replied_to() -> None:
+    """The properties by which it asks for a reply were left out: the next attempt raised."""
+    asks = {"CORRELATION_ID": "c", "REPLY_TO_CLIENT": "me", "TTL": "3000", "CLUSTER": "one"}
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.records = {0: record(0, UNIQ_KEY="u", **asks)}
+            script.broker.answers[Request.CONSUMER_SEND_MSG_BACK] = lambda link, command: (
+                link.reply(command, Response.SYSTEM_ERROR, remark="no")
+            )
+            async with Consumer(names, group="g", topic="T", **QUICK) as consumer:
+                (message,) = await consumer.receive(1)
+                await message.retry()
+            (sent,) = script.asked(Request.SEND_MESSAGE_V2)
+            properties = parse_properties(sent["i"])
+            assert {name: properties.get(name) for name in asks} == asks
 
     asyncio.run(go())
