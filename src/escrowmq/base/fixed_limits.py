@@ -154,9 +154,6 @@ shortened to this."""
 PUBLISHED_TOPICS_MAX: Final = 64
 """Topics of transactional messages that are remembered for one producer."""
 
-INDEX_KEYS_HELD_MAX: Final = 20_000
-"""Index entries that wait in memory for disk space when a broker starts."""
-
 BUNDLE_MESSAGES_MAX: Final = 1_000
 """Messages of one transaction. One op record names them all, and one turn makes all of them
 visible: some 30 us each."""

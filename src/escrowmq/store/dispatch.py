@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from escrowmq.base.fixed_limits import INDEX_KEYS_HELD_MAX, LONG_MAX, RUNS_SHOWN_AT_ONCE
+from escrowmq.base.fixed_limits import LONG_MAX, RUNS_SHOWN_AT_ONCE
 from escrowmq.base.message import Message, Property, SysFlag, split_keys
 from escrowmq.codec.hashes import java_hash, tags_code
 from escrowmq.codec.properties import parse_number
@@ -402,8 +402,12 @@ class Dispatcher:
     def flush_keys(self) -> None:
         """Write the collected index entries. If the index cannot be written, they stay
         collected."""
+        self.keys_count += self._write_keys()
+
+    def _write_keys(self) -> int:
+        """Write the collected index entries; return how many were written."""
         if not self._keys:
-            return
+            return 0
         assert self.index is not None, "keys are collected for it alone"
         keys, self._keys = self._keys, bytearray()
         before = len(keys)
@@ -416,7 +420,7 @@ class Dispatcher:
             self._keys_flushed_at = _KEYS_BATCH_SIZE
             if not self.waiting:  # else the units may lack space; `dispatch_waiting` finds out
                 self.stalled = None
-        self.keys_count += (before - len(keys)) // KEY_SIZE
+        return (before - len(keys)) // KEY_SIZE
 
     @property
     def _is_index_failing(self) -> bool:
@@ -440,23 +444,13 @@ class Dispatcher:
                 _log.error("new messages are not found by their keys for now: %s", error)
 
     def index_recovered_keys(self, keys: bytearray) -> None:
-        """Add keys that recovery found missing. Without space they stay collected in memory; raises
-        DiskFull when there are too many for that."""
-        assert self.index is not None
-        if not self._keys:
-            try:
-                self.index.put(keys)
-            except DiskFull as error:
-                self._keep_keys(error)
-            else:
-                return
+        """Add keys that recovery found missing. If the index cannot be written, they stay collected
+        as those of new records do: it keeps no broker from starting."""
+        if self.index is None:
+            return  # it was given up
         self._keys += keys
-        count = len(self._keys) // KEY_SIZE
-        if count > INDEX_KEYS_HELD_MAX:
-            raise DiskFull(
-                f"{self.stalled}; {count} index entries wait for it; at most "
-                f"{INDEX_KEYS_HELD_MAX} are allowed"
-            )
+        if not self._is_index_failing or len(self._keys) >= self._keys_flushed_at:
+            self._write_keys()
 
     def drop_collected_keys(self) -> None:
         """Drop the collected index keys, because recovery will find them again."""

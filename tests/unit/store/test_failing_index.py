@@ -126,6 +126,30 @@ def test_a_start_adds_what_the_index_could_not_take(is_clean: bool) -> None:
     assert [find(store, number) for number in (0, 1, 600, 1_199)] == [1, 1, 1, 1]
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_start_goes_on_while_the_index_still_cannot_be_written(
+    is_clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = SimDisk()
+    store, _ = opened(disk, SETTINGS)
+    put(store, 0)
+    store.dispatcher.flush_keys()
+    with failing_index():
+        put(store, *range(1, 300))
+        if is_clean:
+            store.close(2_000)
+        for _ in range(2):
+            caplog.clear()
+            store = restart(disk)
+            assert caplog.text.count("new messages are not found by their keys for now") == 1
+            assert len(bodies(store)) == 300
+            store.close(3_000)
+    store = restart(disk)
+    assert [find(store, number) for number in (0, 1, 299)] == [1, 1, 1]
+    store.close(4_000)
+    assert store.checkpoint.value.unseen_from == -1
+
+
 def test_a_start_adds_the_other_keys_of_the_record_at_the_end_of_a_full_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

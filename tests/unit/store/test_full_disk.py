@@ -1,7 +1,6 @@
 """A full disk: ordinary puts are refused, settling ones served, and all is well again after."""
 
 import random
-import re
 from collections.abc import Callable
 
 import pytest
@@ -185,23 +184,24 @@ def test_queues_that_a_full_disk_does_not_take_wait_over_a_kill(count: int) -> N
     assert arrived == [("paid", number) for number in range(count + 2)]
 
 
-def test_more_index_entries_than_memory_takes_want_room_first(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_disk_without_room_for_more_index_entries_than_memory_takes_keeps_no_store_from_opening(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The messages are there; a later start adds the entries."""
     disk = SimDisk()
     settings = killed_when_full(disk)
-    monkeypatch.setattr(dispatch, "INDEX_KEYS_HELD_MAX", 20)
-    with pytest.raises(
-        DiskFull, match="at most 20 are allowed; free space on the disk and start again"
-    ) as refused:
-        opened(disk, settings, now_ms=5_000)
-    found = re.search(r"(\d+) index entries wait", str(refused.value))
-    assert found is not None
-    count = int(found[1])
-    disk = SimDisk()
-    settings = killed_when_full(disk)
-    monkeypatch.setattr(dispatch, "INDEX_KEYS_HELD_MAX", count)
-    opened(disk, settings, now_ms=5_000)  # just so many may
+    monkeypatch.setattr(dispatch, "KEYS_WAITING_MAX", 20)
+    store, _ = opened(disk, settings, now_ms=5_000)
+    assert "not found by their keys until the next start" in caplog.text
+    assert len(bodies(store)) == 190
+    assert (hits_of(store, "k0"), hits_of(store, "k189")) == (1, 0)
+    assert disk.room is not None
+    disk.room += 10_000_000
+    for now_ms in range(6_000, 60_000, 500):
+        sync(store, now_ms)
+    disk.restart()
+    store, _ = opened(disk, settings, now_ms=60_000)
+    assert (hits_of(store, "k0"), hits_of(store, "k189")) == (1, 1)
 
 
 def hits_of(store: Store, key: str) -> int:
