@@ -177,6 +177,20 @@ def test_offsets_are_reset_and_cloned_without_members(server: Server, topic: str
             admin.offsets.reset(group, unique("T"), "first")
 
 
+@pytest.mark.parametrize("before_1970_s", [0.001, 1, 300_000_000])
+def test_a_reset_to_a_time_before_1970_begins_at_the_first_messages(
+    server: Server, topic: str, before_1970_s: float
+) -> None:
+    """Brokers take a negative time for the end: all messages were skipped, against the preview."""
+    group = unique("CG")
+    send(server, topic, numbered(8))
+    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) - dt.timedelta(seconds=before_1970_s)
+    with escrowmq.Admin(server.nameserver) as admin:
+        admin.groups.create(group)
+        assert set(admin.offsets.preview(group, topic, moment).values()) == {0}
+        assert set(admin.offsets.reset(group, topic, moment).values()) == {0}
+
+
 def test_brokers_are_shown_and_set(own_server: Callable[..., Server]) -> None:
     server = own_server()
     # RocketMQ fails to tell of itself before the first message.

@@ -174,7 +174,7 @@ def _position_to_ms(to: ResetPosition) -> int:
     if isinstance(to, dt.datetime):
         if to.tzinfo is None:
             raise UsageError(f"{to!r} has no time zone; give it one")
-        return int(to.timestamp() * 1000)
+        return max(0, int(to.timestamp() * 1000))  # brokers take any number below 0 for the end
     if to not in ("first", "last"):
         raise UsageError(f"to={to!r}; 'first', 'last' or a datetime is expected")
     return 0 if to == "first" else _LATEST
