@@ -8,12 +8,15 @@ import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message
 
-from escrowmq.console import page_streams
+from escrowmq.console import app, page_streams
+from escrowmq.console.page_table import PAGES
+from escrowmq.console.site import Page
 from escrowmq.testing import Broker
 from tests.harness.console import HOST, PATIENCE_S, Browser, before
 
@@ -109,6 +112,26 @@ def test_a_server_stops_although_pages_are_followed(
         assert stream.__enter__().readline() == b": as before\n"
     stream.__exit__(None, None, None)
     assert "Cancel" not in caplog.text, "the stream did not end by itself"
+
+
+def test_pages_of_ids_with_the_marks_of_a_url_are_different_pages(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looked at one saw the other, and came to a third after the login."""
+
+    async def echo(page: Page) -> Response:
+        name = page.request.path_params["name"]
+        return page.render("stranger.html", problem={"message": name, "hint": ""})
+
+    monkeypatch.setattr(app, "PAGES", (*PAGES, ("/echo/{name:path}", echo)))
+    with before(broker) as port:
+        browser = Browser(port)
+        asked = "/echo/a%23b%3Fc?topic=T"
+        assert browser.get(asked).headers["location"] == f"/login?back={quote(asked, safe='')}"
+        browser.log_in()
+        with followed(browser, "/echo/a%23b") as one, followed(browser, "/echo/a%23c") as two:
+            assert "<title>a#b " in next_event(one)[1]
+            assert "<title>a#c " in next_event(two)[1]
 
 
 def test_a_page_is_drawn_once_for_all_that_follow_it() -> None:

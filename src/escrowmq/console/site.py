@@ -283,8 +283,8 @@ class PageSite:
             session = find_session(request, self._sessions)
             if session is None:
                 target = _path_of(request)
-                if request.url.query:
-                    target += f"?{request.url.query}"
+                if query := _query_of(request):
+                    target += f"?{query}"
                 return RedirectResponse(f"/login?{urlencode({'back': target})}", SEE_OTHER)
             if request.headers.get("accept", "") == MEDIA_TYPE:
                 check_origin(request)
@@ -314,7 +314,7 @@ class PageSite:
                 return Response(status_code=500)
 
         return self._streams.open_stream(
-            (session.who, request.url.path, request.url.query),
+            (session.who, _path_of(request), _query_of(request)),
             draw,
             session=session.csrf,
             is_over=lambda: find_session(request, self._sessions) is None,
@@ -367,8 +367,14 @@ def _form_parameters(
 
 
 def _path_of(request: Request) -> str:
-    """Return the path of a request as in its URL. Names of groups may have percent signs."""
-    return quote(request.url.path)
+    """Return the path of a request as in its URL. Names of groups may have percent signs, and ids
+    that producers choose question marks and hashes, at which `request.url` would end the path."""
+    return quote(request.scope["path"])
+
+
+def _query_of(request: Request) -> str:
+    """Return the query of a request as in its URL; empty if it has none."""
+    return str(request.scope["query_string"].decode("latin-1"))
 
 
 def _local_path(target: str) -> str:
