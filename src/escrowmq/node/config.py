@@ -18,10 +18,14 @@ from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServe
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.setting_facts import fields_of, parse_setting_value, unit_in_words
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.codec.java_properties import ConfError, parse_java_properties
+from escrowmq.codec.java_properties import ConfError
 from escrowmq.errors import UsageError
-from escrowmq.node.connection_settings import ConnectionSettings, with_tls_file
-from escrowmq.node.refused_settings import KEYS_CHECKED_HERE
+from escrowmq.node.connection_settings import (
+    ConnectionSettings,
+    read_properties_file,
+    with_tls_file,
+)
+from escrowmq.node.refused_settings import KEYS_CHECKED_HERE, is_whole_number
 
 _log = logging.getLogger(__name__)
 
@@ -109,10 +113,8 @@ def gather_settings(file: str | None, pairs: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     if file is not None:
         try:
-            text = Path(file).read_text(encoding="latin-1")
-            found.update(
-                {name: value.strip() for name, value in parse_java_properties(text).items()}
-            )
+            named = read_properties_file(file)
+            found.update({name: value.strip() for name, value in named.items()})
         except OSError as error:
             raise UsageError(f"-c {file}: {error.strerror}; name a readable file") from error
         except ConfError as error:
@@ -247,12 +249,12 @@ def read_replica_settings(found: dict[str, str], *, source: str) -> ReplicaSetti
     settings that contradict each other."""
     settings = convert_settings(ReplicaSettings, found, source=source)
     if settings.is_slave:
-        if not found.get("brokerId", "").isdigit() or int(found["brokerId"]) <= 0:
+        if not is_whole_number(found.get("brokerId", "")) or int(found["brokerId"]) <= 0:
             raise UsageError(
                 f"{source}: brokerRole=SLAVE needs a brokerId of 1 or more: 0 is the master"
             )
         host, _, port = settings.ha_master.rpartition(":")
-        if settings.ha_master and not (host and port.isdigit()):
+        if settings.ha_master and not (host and _PORT.fullmatch(port)):
             raise UsageError(
                 f"{source}: haMasterAddress={settings.ha_master}: HOST:PORT of the master's "
                 "haListenPort is expected"

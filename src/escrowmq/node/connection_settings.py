@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import ssl
 from pathlib import Path
 from typing import Annotated, Final
@@ -28,6 +29,7 @@ from escrowmq.net.connection_counts import ConnectionLimits
 from escrowmq.net.tls import PortOptions, TlsPolicy
 
 TLS_FILE: Final = "tls.config.file"
+_UTF8_MARK: Final = codecs.BOM_UTF8.decode("latin-1")
 
 
 class ConnectionSettings(msgspec.Struct, kw_only=True):
@@ -103,6 +105,14 @@ class ConnectionSettings(msgspec.Struct, kw_only=True):
         return f"ConnectionSettings({self.mode!r})"  # no password in any log
 
 
+def read_properties_file(path: str) -> dict[str, str]:
+    """Read a properties file as Java does, without the mark that some editors write at the
+    beginning of a file: it would become part of the first key, which would have no effect. Raises
+    OSError, or ConfError for what are no properties."""
+    text = Path(path).read_text(encoding="latin-1")
+    return parse_java_properties(text.removeprefix(_UTF8_MARK))
+
+
 def with_tls_file(found: dict[str, str]) -> dict[str, str]:
     """Return all settings, including those of the file named by `tls.config.file`, which override
     others as in RocketMQ."""
@@ -110,7 +120,7 @@ def with_tls_file(found: dict[str, str]) -> dict[str, str]:
     if not path:
         return found
     try:
-        named = parse_java_properties(Path(path).read_text(encoding="latin-1"))
+        named = read_properties_file(path)
     except OSError as error:
         raise UsageError(f"{TLS_FILE}={path}: {error.strerror}; name a readable file") from error
     except ConfError as error:

@@ -6,6 +6,7 @@ RocketMQ accepts is accepted in the same way, and logged in one line."""
 from __future__ import annotations
 
 import logging
+import re
 from typing import Final
 
 from escrowmq.errors import UsageError
@@ -37,6 +38,14 @@ KEYS_CHECKED_HERE: Final = frozenset(
     {"storeType", "enableDLegerCommitLog", "enableControllerMode", "readOnlyCommitLogStorePaths"}
 )
 """Keys that no settings class has, because only this module examines them."""
+
+
+_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
+
+
+def is_whole_number(text: str) -> bool:
+    """Whether a setting's text is a whole number, which `int` can convert."""
+    return _WHOLE_NUMBER.fullmatch(text) is not None
 
 
 def refuse_unsupported(found: dict[str, str], *, source: str) -> None:
@@ -72,7 +81,7 @@ def with_values_of_rocketmq(found: dict[str, str], *, source: str) -> dict[str, 
     changed = dict(found)
     for key, (low, high, below, above) in _BOUNDS.items():
         text = found.get(key, "")
-        if text.lstrip("-").isdigit() and not low <= int(text) <= high:
+        if is_whole_number(text) and not low <= int(text) <= high:
             changed[key] = str(below if int(text) < low else above)
             _log.warning(
                 "%s: %s=%s is not from %d to %d: it counts as %s, as with RocketMQ",
@@ -80,7 +89,7 @@ def with_values_of_rocketmq(found: dict[str, str], *, source: str) -> dict[str, 
             )  # fmt: skip
     broker_id = found.get("brokerId", "0")
     is_slave = found.get("brokerRole") == "SLAVE"
-    if broker_id.isdigit() and int(broker_id) and not is_slave:
+    if is_whole_number(broker_id) and int(broker_id) > 0 and not is_slave:
         changed["brokerId"] = "0"
         _log.warning("%s: brokerId=%s: a master's is 0, as with RocketMQ", source, broker_id)
     name = found.get("brokerName", "")

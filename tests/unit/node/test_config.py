@@ -16,6 +16,7 @@ from escrowmq.node.config import (
     convert_settings,
     gather_settings,
     memory_size,
+    read_replica_settings,
     read_store_settings,
     unknown_keys,
 )
@@ -29,6 +30,31 @@ def test_file_is_read_as_java_reads_it_but_for_blanks_behind_values(tmp_path: Pa
     file.write_text("storePathRootDir=C:\\users\n")
     with pytest.raises(UsageError, match=r"broker\.conf: .*four hexadecimal digits"):
         gather_settings(str(file), [])
+
+
+def test_the_mark_of_an_editor_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+    """A broker whose file began with aclEnable=true had no access control."""
+    file, tls = tmp_path / "broker.conf", tmp_path / "tls.properties"
+    file.write_text(f"aclEnable=true\ntls.config.file={tls}\n", encoding="utf-8-sig")
+    tls.write_text("tls.server.mode=disabled\n", encoding="utf-8-sig")
+    found = gather_settings(str(file), [])
+    assert (found["aclEnable"], found["tls.server.mode"]) == ("true", "disabled")
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("diskMaxUsedSpaceRatio", "--5"), ("diskMaxUsedSpaceRatio", "²"), ("brokerId", "²")],
+)
+@pytest.mark.parametrize("role", ["ASYNC_MASTER", "SLAVE"])
+def test_what_is_no_number_is_refused_by_name(key: str, text: str, role: str) -> None:
+    """It ended the command with a traceback."""
+    found = {"brokerId": "1", "brokerRole": role, key: text}
+    with pytest.raises(UsageError, match=key):
+        read_broker_settings(found, source="f", name="a", name_servers=None, host="127.0.0.1")
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        read_replica_settings(
+            {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": "h:²"}, source="f"
+        )
 
 
 def test_pairs_of_the_command_line_win_over_the_file(tmp_path: Path) -> None:
