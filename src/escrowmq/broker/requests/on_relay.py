@@ -12,6 +12,7 @@ from escrowmq.broker.answers.answer_delivery import AnswerSender
 from escrowmq.broker.incoming_request import IncomingRequest, Question
 from escrowmq.broker.outgoing_requests import CLIENT_MS
 from escrowmq.broker.peers import Peers
+from escrowmq.codec import fastjson
 from escrowmq.codec.headers import (
     ConsumeDirectlyHeader,
     GroupTopicHeader,
@@ -107,7 +108,7 @@ class RelayHandlers:
             left -= 1
             table = _queue_table(reply.body) if reply is not None else None
             if table is not None:
-                found.append(b'"%b":%b' % (client_id.encode(), table))
+                found.append(b"%b:%b" % (fastjson.encode(client_id), table))
             if left == 0:
                 body = b'{"consumerTable":{%b},"messageQueueTable":{}}' % b",".join(found)
                 self._answers.send(request, Answer(body=body))

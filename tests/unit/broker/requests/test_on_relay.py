@@ -142,3 +142,16 @@ def test_offsets_of_all_members_are_gathered(exchange: Exchange, consumer: Calle
     assert fastjson.decode_fastjson(reply.body)["consumerTable"] == {}
     reply = operator.ask(Request.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext | {"group": "none"})
     assert (reply.code, reply.remark) == (1, "the consumer group[none] not online")
+
+
+@pytest.mark.parametrize("client", ['a"b', "a\\", '","x":{}, "'])
+def test_offsets_of_a_member_with_an_odd_name_can_be_read(exchange: Exchange, client: str) -> None:
+    """Its name was not escaped, so that nobody could read those of the other members either."""
+    member, operator = exchange.connect(client), exchange.connect()
+    member.heartbeat(consumer="CG", topics={"T": "*"})
+    ext = {"topic": "T", "group": "CG"}
+    pending = operator.begin(Request.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext)
+    request = member.take()[-1]
+    assert request.code == Request.GET_CONSUMER_STATUS_FROM_CLIENT
+    member.answer(request, body=b'{"messageQueueTable":{}}')
+    assert list(fastjson.decode_fastjson(pending.now.body)["consumerTable"]) == [client]
