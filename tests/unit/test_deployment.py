@@ -116,6 +116,24 @@ def test_members_of_the_compose_file_are_one_group_on_one_machine(
     assert len(set(ports)) == len(ports) == 12
 
 
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.group.yaml"])
+def test_services_that_get_secrets_from_variables_have_a_writable_root(name: str) -> None:
+    """Compose copies them into the container, and refuses to start one that is read-only."""
+    compose = yaml.safe_load((DEPLOY / "docker" / name).read_text())
+    copied = {key for key, one in compose.get("secrets", {}).items() if "file" not in one}
+    for service in compose["services"].values():
+        assert not (service.get("read_only") and copied & set(service.get("secrets", ())))
+
+
+def test_the_unit_can_read_the_settings_that_only_root_can_read() -> None:
+    """Its user is made for it at each start; the server ended with "Permission denied"."""
+    page = (ROOT / "docs" / "deploying.md").read_text()
+    settings = said(page, r"install -D -m 0600 /dev/null (\S+)$")
+    assert "DynamicUser=yes" in UNIT
+    assert said(UNIT, r"^LoadCredential=broker\.conf:(\S+)$") == settings
+    assert said(UNIT, r"^ExecStart=.* -c (\S+)$") == "${CREDENTIALS_DIRECTORY}/broker.conf"
+
+
 def test_the_chart_asks_for_the_rights_that_the_authority_needs() -> None:
     page = (ROOT / "docs" / "authority.md").read_text()
     role = (CHART / "templates" / "authority.yaml").read_text()
