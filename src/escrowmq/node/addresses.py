@@ -8,6 +8,8 @@ import logging
 import socket
 from typing import Final
 
+from escrowmq.errors import UsageError
+
 _log = logging.getLogger(__name__)
 
 ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
@@ -23,10 +25,33 @@ def host_and_port(host: str, port: int) -> str:
 
 def advertised_address(host: str, *, chosen: str | None) -> str:
     """Return the address to register for clients: the configured one, otherwise the one at which
-    the broker listens. If it listens on all addresses, return the machine's own."""
+    the broker listens. If it listens on all addresses, return the machine's own. Raises UsageError
+    for a name that has no address."""
     if chosen is not None:
         return chosen
-    return own_address() if host in ANY else host
+    return own_address() if host in ANY else _address_of_name(host)
+
+
+def _address_of_name(host: str) -> str:
+    """Return the address at which a port of this name is opened (`bind_port`). What is an address
+    already is returned as it is."""
+    if ":" in host and _is_address(host):
+        return host
+    try:
+        return socket.gethostbyname(host)
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(
+            f"cannot listen on {host}: {reason}; an address or a name of this machine is expected"
+        ) from error
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def warn_of_advertised_address(host: str, advertised: str, *, is_chosen: bool) -> None:
@@ -38,7 +63,8 @@ def warn_of_advertised_address(host: str, advertised: str, *, is_chosen: bool) -
             advertised,
         )  # fmt: skip
     elif (
-        host not in ANY
+        is_chosen
+        and host not in ANY
         and host != advertised
         and (_is_loopback(host) or _is_own_address(advertised))
     ):

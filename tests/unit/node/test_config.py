@@ -133,6 +133,18 @@ def test_broker_is_advertised_where_it_listens() -> None:
     assert (of().name, of(brokerName="b").name) == ("n", "b")
 
 
+def test_a_broker_that_listens_on_a_name_is_advertised_by_its_address(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """`--host localhost` was refused as a wrong brokerIP1, which nobody had set."""
+    assert of("localhost").advertised_host == "127.0.0.1"
+    assert of("::1").advertised_host == "::1"
+    assert not caplog.records
+    for host in ("[::1]", "no.such.name.invalid", "a" * 300):
+        with pytest.raises(UsageError, match=r"cannot listen on .* a name of this machine"):
+            of(host)
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
