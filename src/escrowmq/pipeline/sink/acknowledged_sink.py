@@ -6,7 +6,8 @@ import asyncio
 import functools
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from escrowmq.base.message import Property
@@ -21,6 +22,11 @@ from escrowmq.pipeline.sink.rows import AddressedMessage, messages_of_rows
 _log = logging.getLogger(__name__)
 
 _REST_S: Final = 0.2
+IN_FLIGHT_SIZE_MAX: Final = 4 << 20
+"""Limit of the bytes of bodies in flight, unless a send is larger: each must be confirmed within
+its timeout, also over a network that others use. Sends smaller than a unit are not counted."""
+
+_UNIT_SIZE: Final = 64 << 10
 
 
 def send_plain(batches: Iterable[Any], options: SinkOptions) -> int:
@@ -62,7 +68,7 @@ async def _send(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str
     )
     count = 0
     async with producer:
-        writer = _RowSender(producer, options)
+        writer = RowSender(producer, options)
         for batch in batches:
             rows = list(messages_of_rows(batch, topic=options.topic, order_by=options.order_by))
             if key_prefix:
@@ -73,7 +79,7 @@ async def _send(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str
     return count
 
 
-class _RowSender:
+class RowSender:
     """Sends rows of one task. Messages with the same order key are sent in order, also across Arrow
     batches: a batch is fully acknowledged before the next begins."""
 
@@ -82,6 +88,10 @@ class _RowSender:
         self._options = options
         self._clock = SystemClock()
         self._turns = asyncio.Semaphore(options.sending.at_once)
+        self._units_max = IN_FLIGHT_SIZE_MAX // _UNIT_SIZE
+        self._units = asyncio.Semaphore(self._units_max)
+        self._next = asyncio.Lock()
+        """Held by the send that waits for units, so that no two wait for each other's."""
 
     async def send(self, rows: list[AddressedMessage]) -> None:
         """Send rows in batches where possible."""
@@ -120,12 +130,30 @@ class _RowSender:
     async def _send_in_turn(self, messages: list[Message]) -> None:
         async with self._turns:
             for chunk in self._split_batch(messages):
-                await self._retry_unreachable(functools.partial(self._producer.send_many, chunk))
+                async with self._room_for(sum(len(message.body) for message in chunk)):
+                    await self._retry_unreachable(
+                        functools.partial(self._producer.send_many, chunk)
+                    )
 
     async def _send_one_by_one(self, rows: list[AddressedMessage]) -> None:
         async with self._turns:
             for row in rows:
-                await self._retry_unreachable(functools.partial(self._send_row, row))
+                async with self._room_for(len(row.message.body)):
+                    await self._retry_unreachable(functools.partial(self._send_row, row))
+
+    @asynccontextmanager
+    async def _room_for(self, size: int) -> AsyncIterator[None]:
+        """Wait until so many bytes more may be in flight."""
+        wanted, held = min(size // _UNIT_SIZE, self._units_max), 0
+        try:
+            async with self._next:
+                while held < wanted:
+                    await self._units.acquire()
+                    held += 1
+            yield
+        finally:
+            for _ in range(held):
+                self._units.release()
 
     async def _retry_unreachable(self, send: Callable[[], Awaitable[object]]) -> None:
         """Retry while the broker is unreachable, because it may be restarting. A topic that never
