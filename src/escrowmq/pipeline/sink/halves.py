@@ -28,8 +28,9 @@ from escrowmq.client.core.validation import check_message
 from escrowmq.client.host import local_address
 from escrowmq.errors import (
     AlreadySettled,
+    ConnectFailed,
     EscrowMQError,
-    NotMaster,
+    ServiceNotAvailable,
     TransportError,
     UsageError,
     response_error,
@@ -52,9 +53,9 @@ arrive within the timeout of a send."""
 
 class HalfSender:
     """Sends the rows of one task attempt. Each call has a token of its own. If it is unknown
-    whether a message is stored, or the broker's master changes, all messages of the call are sent
-    again under another token; the decision then drops those with the old one. The same happens if a
-    busy broker refuses a message and accepts the next one of its order key; from then on each
+    whether a message is stored, or the broker cannot store any now, all messages of the call are
+    sent again under another token; the decision then drops those with the old one. The same happens
+    if a busy broker refuses a message and accepts the next one of its order key; from then on each
     message of an order key waits for the one before."""
 
     def __init__(self, options: SinkOptions, *, broker_name: str, epoch: str) -> None:
@@ -73,6 +74,8 @@ class HalfSender:
         self._link: BrokerLink | None = None
         self._in_flight_size = 0
         """The bytes of the bodies in flight."""
+        self._stored_ms = 0
+        """When the last half was stored."""
         self._is_careful = False
         """Whether at most one half of an order key is in flight."""
         self.tokens: list[str] = []
@@ -87,23 +90,25 @@ class HalfSender:
     def send(self, rows: Sequence[AddressedMessage]) -> tuple[str, int]:
         """Store rows as halves; return their token and their number."""
         left = self._options.sending.retries
-        lacking_since_ms: int | None = None
+        failing_since_ms: int | None = None
         while True:
+            began_ms = self._clock.now_ms()
             token = secrets.token_hex(16)
             self.tokens.append(token)
             try:
                 self._send(rows, token)
+            except (ConnectFailed, ServiceNotAvailable, _UnconfirmedStoreError):
+                # It restarts, or its group changes its master: the next one goes to that then.
+                self._drop_link()
+                failing_since_ms = max(failing_since_ms or began_ms, self._stored_ms)
+                if self._clock.now_ms() - failing_since_ms > RESTART_WAIT_MS:
+                    raise
+                pause()
             except (TransportError, _UnsafeStoreError):
                 self._drop_link()
                 if not left:
                     raise
                 left -= 1
-                pause()
-            except NotMaster:
-                self._drop_link()  # the next one goes to the master then
-                lacking_since_ms = lacking_since_ms or self._clock.now_ms()
-                if self._clock.now_ms() - lacking_since_ms > RESTART_WAIT_MS:
-                    raise
                 pause()
             except _OvertakenError:
                 self._drop_link()
@@ -137,6 +142,7 @@ class HalfSender:
         reply = link.take_reply(posted.number)
         if reply.code == Response.SUCCESS:
             self._in_flight_size -= len(posted.out.body)
+            self._stored_ms = self._clock.now_ms()
             return
         if reply.code not in BUSY:
             raise _refusal(reply, self._broker_name)
@@ -242,6 +248,10 @@ class _UnsafeStoreError(EscrowMQError):
     """Raised if a half is stored less safely than the broker is configured to."""
 
 
+class _UnconfirmedStoreError(EscrowMQError):
+    """Raised if no replica confirms a half: another member of the group may be the master now."""
+
+
 class EpochDecided(EscrowMQError):
     """Raised if the batch was decided while it was being written again; nothing more must be
     written."""
@@ -249,9 +259,9 @@ class EpochDecided(EscrowMQError):
 
 def _refusal(reply: Command, broker_name: str) -> EscrowMQError:
     if reply.code in (10, 11, 12):
-        return _UnsafeStoreError(
-            f"{broker_name} stored a half with code {reply.code} only: {reply.remark}"
-        )
+        is_unconfirmed = reply.code == Response.FLUSH_SLAVE_TIMEOUT
+        kind = _UnconfirmedStoreError if is_unconfirmed else _UnsafeStoreError
+        return kind(f"{broker_name} stored a half with code {reply.code} only: {reply.remark}")
     error = response_error(reply.code, reply.remark, address=broker_name)
     if isinstance(error, AlreadySettled):
         return EpochDecided(str(error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import os
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -49,6 +50,8 @@ class Broker:
         self.bodies: list[bytes] = []
         self.looks_without = 0
         """So many looks at the cluster do not find it."""
+        self.looks_stale: list[str] = []
+        """The addresses that the next looks find."""
         self.server = ScriptedServer(self.answer)
         self.master = self.server.address
         """Who is the master now, as far as this name server knows."""
@@ -65,6 +68,8 @@ class Broker:
             self.looks_without -= 1
             return encode_reply(request, 0, body=encode_cluster_info(ClusterInfo({}, {})))
         if request.code == Request.GET_BROKER_CLUSTER_INFO:
+            if self.looks_stale:
+                broker = BrokerData({0: self.looks_stale.pop()}, "broker-a", "c")
             info = ClusterInfo({"broker-a": broker}, {"c": ["broker-a"]})
             return encode_reply(request, 0, body=encode_cluster_info(info))
         return self.script.pop(0)(request) if self.script else self.store(request)
@@ -83,12 +88,14 @@ class Broker:
         """An answer with a code."""
         return lambda request: encode_reply(request, code, remark=remark)
 
-    def hand_over_to(self, heir: Broker, remark: str) -> None:
+    def hand_over_to(
+        self, heir: Broker, remark: str, *, code: int = Response.SERVICE_NOT_AVAILABLE
+    ) -> None:
         """Refuse what comes next, as a member of a group that is the master no more."""
 
         def refuse(request: Command) -> bytes:
             self.master = heir.server.address
-            return encode_reply(request, Response.SERVICE_NOT_AVAILABLE, remark=remark)
+            return encode_reply(request, code, remark=remark)
 
         self.script = [refuse] * 100
 
@@ -185,6 +192,41 @@ def test_after_a_planned_switch_the_halves_go_to_the_new_master(
     assert sender.tokens[-1] == token
     assert len(broker.stored) == 1
     assert broker.stored[0]["escrowToken"] != token
+
+
+TOO_FEW = "1 of the group's members are in sync, and escrowMinCopies=2 wants as many"
+
+
+@pytest.mark.parametrize(
+    ("code", "remark"),
+    [
+        (Response.SERVICE_NOT_AVAILABLE, TOO_FEW),
+        (Response.FLUSH_SLAVE_TIMEOUT, "no copy confirms it"),
+    ],
+)
+def test_a_group_that_has_lost_its_master_is_waited_for(
+    broker: Broker, code: int, remark: str
+) -> None:
+    """A new master refuses until enough copies follow it, and one that is cut off gets no copy's
+    answer. The task failed at the first, or after three attempts."""
+    heir = Broker()
+    broker.hand_over_to(heir, "", code=code)
+    broker.script = [*[broker.refuse(code, remark)] * 5, *broker.script]
+    sender = sender_to(broker)
+    token, count = sender.send(rows(10))
+    sender.close()
+    assert [half["escrowToken"] for half in heir.stored] == [token] * count
+
+
+def test_a_broker_that_is_listed_and_cannot_be_reached_is_waited_for(broker: Broker) -> None:
+    """Name servers list a broker whose machine is off for two minutes, or until another is the
+    master. The task failed within a second."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        broker.looks_stale = [f"127.0.0.1:{free.getsockname()[1]}"] * 8
+    sender = sender_to(broker)
+    assert sender.send(rows(3))[1] == 3
+    sender.close()
+    assert not broker.looks_stale
 
 
 def test_a_group_without_a_master_fails_the_attempt_after_a_while(
