@@ -19,14 +19,16 @@ from escrowmq.client.core.send_retry import may_have_new_master
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.routes import decode_cluster_info, decode_route
 from escrowmq.errors import (
+    BrokerBusy,
     ConnectFailed,
+    FlowControlled,
     NoNameServer,
     RemoteProtocolError,
     RouteMissing,
     TransportError,
     response_error,
 )
-from escrowmq.pipeline.brokers.link import BrokerLink
+from escrowmq.pipeline.brokers.link import BUSY, BrokerLink
 from escrowmq.pipeline.brokers.options import ClusterAccess
 from escrowmq.pipeline.brokers.ranges import Positions
 
@@ -42,6 +44,9 @@ _AT_ONCE: Final = 512
 
 _ATTEMPTS_MAX: Final = 3
 """Limit of attempts to read a queue's first message, while retention removes messages."""
+
+MAY_PASS: Final = (TransportError, RouteMissing, BrokerBusy, FlowControlled)
+"""Errors after which a request is retried: the network or the route failed, or the peer is busy."""
 
 T = TypeVar("T")
 
@@ -257,12 +262,11 @@ class Cluster:
         return reply
 
     def retry_network(self, work: Callable[[], T]) -> T:
-        """Run a function, and retry it a limited number of times if the network or the route
-        fails."""
+        """Run a function, and retry it a limited number of times after errors that may pass."""
         for left in range(self._tries - 1, -1, -1):
             try:
                 return work()
-            except (TransportError, RouteMissing) as error:
+            except MAY_PASS as error:
                 self.close()
                 if not left:
                     raise
@@ -308,8 +312,9 @@ class Cluster:
         def ask(link: BrokerLink) -> dict[MessageQueue, Command]:
             numbers = [link.post(code, queue_fields(each) | asked[each]) for each in queues]
             replies = [link.take_reply(number) for number in numbers]
-            if is_checked:
-                replies = [link.require_success(reply) for reply in replies]
+            for reply in replies:
+                if is_checked or reply.code in BUSY:
+                    link.require_success(reply)
             return dict(zip(queues, replies, strict=True))
 
         return self._run_on_link(self.broker_address(broker_name), ask)

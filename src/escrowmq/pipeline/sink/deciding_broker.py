@@ -20,6 +20,7 @@ from escrowmq.codec.epoch_bodies import (
 )
 from escrowmq.errors import (
     BrokerBusy,
+    FlowControlled,
     NotSupported,
     ServiceNotAvailable,
     StorageError,
@@ -103,7 +104,7 @@ class BrokerDecider:
                 return decode_body(kind, reply.body)
             except NotSupported as error:
                 raise StockBrokerError(stock_broker_text(self._broker_name)) from error
-            except (TransportError, BrokerBusy, ServiceNotAvailable) as error:
+            except (TransportError, BrokerBusy, FlowControlled, ServiceNotAvailable) as error:
                 if clock.now_ms() >= until_ms:
                     raise
                 _log.warning("%s; asking again", error)

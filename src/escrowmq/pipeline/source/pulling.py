@@ -18,12 +18,10 @@ from escrowmq.client.core.subscription import Subscription
 from escrowmq.errors import (
     DataLost,
     RemoteProtocolError,
-    RouteMissing,
-    TransportError,
     response_error,
 )
 from escrowmq.net.clock import SystemClock
-from escrowmq.pipeline.brokers.cluster import Cluster
+from escrowmq.pipeline.brokers.cluster import MAY_PASS, Cluster
 from escrowmq.pipeline.brokers.link import BUSY, BrokerLink
 from escrowmq.pipeline.brokers.options import ClusterAccess
 from escrowmq.pipeline.brokers.ranges import QueueRange
@@ -85,7 +83,7 @@ class Puller:
                 retries += 1
                 is_lost = retries % _LOOK_EVERY == 0
                 self._drop_requests(wanted.queue, from_slave=run.from_slave, is_lost=is_lost)
-            except (TransportError, RouteMissing) as error:  # it has no route while it starts
+            except MAY_PASS as error:  # it has no route while it starts
                 failure = error
                 self._drop_requests(wanted.queue, from_slave=run.from_slave, is_lost=True)
             else:

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import DataLost, EscrowMQError, RouteMissing, TransportError
 from escrowmq.net.clock import SystemClock
-from escrowmq.pipeline.brokers.cluster import Cluster, pause
+from escrowmq.pipeline.brokers.cluster import MAY_PASS, Cluster, pause
 from escrowmq.pipeline.brokers.ranges import Positions, QueueRange
 from escrowmq.pipeline.source.offsets import find_queues
 from escrowmq.pipeline.source.options import SourceOptions
@@ -115,13 +115,13 @@ class StreamQueues:
             return ()
 
     def _retry_unreachable(self, work: Callable[[], T], known: Iterable[MessageQueue]) -> T:
-        """Run a function. If the query has read before, retry it while the cluster is unreachable,
-        for as long as a pull."""
+        """Run a function. If the query has read before, retry it while the cluster is unreachable
+        or busy, for as long as a pull."""
         began_ms = self.now_ms()
         while True:
             try:
                 return work()
-            except (TransportError, RouteMissing) as error:
+            except MAY_PASS as error:
                 is_over = self.now_ms() - began_ms > self.options.pulling.timeout_ms
                 if is_over or not known or self._is_deleted(error, known):
                     raise

@@ -12,7 +12,13 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec.command import encode_reply
-from escrowmq.errors import EscrowMQError, NoNameServer, RemoteProtocolError
+from escrowmq.errors import (
+    BrokerBusy,
+    EscrowMQError,
+    FlowControlled,
+    NoNameServer,
+    RemoteProtocolError,
+)
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.options import ClusterAccess
 from escrowmq.pipeline.brokers.ranges import Positions
@@ -132,3 +138,42 @@ def test_the_first_offset_of_a_topic_is_kept_before_the_others_are_told() -> Non
     assert sorted(broker.told()[1:]) == [(str(number), str(10 + number)) for number in range(4)]
     cluster.close()
     broker.server.close()
+
+
+class Busy(Broker):
+    """A broker and name server that is busy for a while."""
+
+    def __init__(self, code: int, times: int) -> None:
+        super().__init__()
+        self.code, self.left = code, times
+
+    def answer(self, request: Command) -> bytes | None:
+        if self.left:
+            self.left -= 1
+            return encode_reply(request, self.code, remark="[OVERLOAD]system busy")
+        ext = {"offset": "7", "timestamp": "17"}
+        if request.code == Request.GET_ROUTEINFO_BY_TOPIC:
+            return super().answer(request)
+        return encode_reply(request, 0, ext=ext)
+
+
+@pytest.mark.parametrize("code", [Response.SYSTEM_BUSY, Response.FLOW_CONTROL])
+def test_a_busy_broker_is_asked_again(code: int) -> None:
+    """One such answer ended a streaming query; of the first message's time it made "unknown"."""
+    for times in (1, 2):  # the name server's answer, then also the broker's
+        broker = Busy(code, times)
+        access = ClusterAccess(name_servers=(broker.server.address,))
+        cluster = Cluster(access, tries=3, try_again_ms=0)
+        assert cluster.end_offsets([QUEUE]) == {QUEUE: 7}
+        for look in (cluster.first_offsets, cluster.end_offsets):
+            broker.left = times
+            assert look([QUEUE]) == {QUEUE: 7}
+        broker.left = times
+        assert cluster.first_stored_ms([QUEUE]) == {QUEUE: 17}
+        broker.left = times
+        assert cluster.committed_offsets("g", [QUEUE]) == {QUEUE: 7}
+        broker.left = 3
+        with pytest.raises((BrokerBusy, FlowControlled), match="system busy"):
+            cluster.end_offsets([QUEUE])
+        cluster.close()
+        broker.server.close()
