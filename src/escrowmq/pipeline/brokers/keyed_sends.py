@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
+from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.base.message import Property
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
@@ -15,6 +16,8 @@ from escrowmq.client.producer import Producer
 from escrowmq.pipeline.brokers.options import ClusterAccess
 
 TIMEOUT_MS: Final = 10_000
+_ANY_SIZE: Final = INT_MAX
+"""A broker has stored these messages before, so the limit is the broker's own (maxMessageSize)."""
 
 
 class KeyedSender:
@@ -74,6 +77,7 @@ class KeyedSender:
                 credentials=access.credentials(),
                 tls=access.tls(),
                 timeout_ms=TIMEOUT_MS,
+                body_size_max=_ANY_SIZE,
             )
             await producer.open()
             self._producer = producer
