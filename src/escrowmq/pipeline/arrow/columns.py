@@ -6,6 +6,7 @@ copy cells."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -17,10 +18,12 @@ import pyarrow.compute as pc
 from escrowmq.base.message import Property, SysFlag
 from escrowmq.base.own_properties import TRANSACTION
 from escrowmq.codec.compression import decompress
+from escrowmq.codec.hashes import body_crc
 from escrowmq.codec.ids import format_host
 from escrowmq.codec.record_layout import (
     BORN_HOST_AT,
     BORN_MS_AT,
+    CRC_AT,
     FLAG_AT,
     FRONT,
     HEAD_V4,
@@ -49,6 +52,8 @@ from escrowmq.pipeline.arrow.cells import (
     to_timestamps,
 )
 from escrowmq.pipeline.arrow.compiled import PropertyColumns, parse_properties
+
+_log = logging.getLogger(__name__)
 
 _TAIL_SIZE_MIN: Final = 1 + PROPERTIES_SIZE.size
 """Bytes for the lengths of topic and properties, which follow the body."""
@@ -199,6 +204,8 @@ class BlockValues(msgspec.Struct):
     block: RecordBlock
     broker_name: str
     bodies: Array
+    kept: list[int] = []
+    """Indexes of the bodies that are flagged as compressed and could not be decompressed."""
     parsed: PropertyColumns | None = None
     offset_ids: Array = None
     unique_keys: Array = None
@@ -265,6 +272,12 @@ def _transaction_ids(row: BlockValues) -> Array:
     return pc.coalesce(*named, own)
 
 
+def _shown_flags(row: BlockValues) -> Numbers:
+    found = row.block.sys_flag & ~SysFlag.COMPRESSED
+    found[row.kept] |= SysFlag.COMPRESSED
+    return found
+
+
 def _int_array(numbers: Numbers) -> Array:
     return pa.array(numbers)
 
@@ -288,7 +301,7 @@ COLUMNS: Final[dict[str, Callable[[BlockValues, Any], Array]]] = {
     "storeTimestamp": lambda row, _: to_timestamps(row.block.stored_ms),
     "bornHost": lambda row, _: _host_texts(row.block.born_hosts()),
     "storeHost": lambda row, _: _host_texts(row.block.store_hosts()),
-    "sysFlag": lambda row, _: _int_array(row.block.sys_flag & ~SysFlag.COMPRESSED),
+    "sysFlag": lambda row, _: _int_array(_shown_flags(row)),
     "flag": lambda row, _: _int_array(row.block.int4_field(FLAG_AT)),
     "reconsumeTimes": lambda row, _: _int_array(row.block.reconsume_times),
     "physicalOffset": lambda row, _: _int_array(row.block.int8_field(LOG_OFFSET_AT)),
@@ -299,37 +312,62 @@ COLUMNS: Final[dict[str, Callable[[BlockValues, Any], Array]]] = {
 
 
 def decode_columns(block: RecordBlock, schema: Any, *, broker_name: str) -> Iterator[Any]:  # noqa: ANN401
-    """Yield batches of rows with the columns of an Arrow schema. Bodies are decompressed."""
-    for piece, bodies in _batches_with_bodies(block, is_wanted="body" in schema.names):
-        row = BlockValues(piece, broker_name, bodies)
-        columns = [COLUMNS[field.name](row, field.type) for field in schema]
+    """Yield batches of rows with the columns of an Arrow schema. Bodies are decompressed. A body
+    that its sender did not compress as its sysFlag says stays as it is, and so does the flag."""
+    for piece in _blocks_with_bodies(block, broker_name, is_wanted="body" in schema.names):
+        columns = [COLUMNS[field.name](piece, field.type) for field in schema]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _batches_with_bodies(
-    block: RecordBlock, *, is_wanted: bool
-) -> Iterator[tuple[RecordBlock, Array]]:
+def _blocks_with_bodies(
+    block: RecordBlock, broker_name: str, *, is_wanted: bool
+) -> Iterator[BlockValues]:
     is_packed = (block.sys_flag & SysFlag.COMPRESSED) != 0
     if not (is_wanted and is_packed.any()):
-        yield block, block.bodies() if is_wanted else None
+        yield BlockValues(block, broker_name, block.bodies() if is_wanted else None)
         return
     data, flags = block.bytes.data, block.sys_flag.tolist()
     places = zip(block.body_start.tolist(), block.body_end.tolist(), flags, strict=True)
     first, size = 0, 0
     bodies: list[bytes] = []
+    kept: list[int] = []
+    """The records of this batch whose bodies stay as they are."""
+
+    def piece(until: int | None) -> BlockValues:
+        rows = RecordBlock(data, block.starts[first:until])
+        if kept:
+            _log.warning(
+                "%d bodies cannot be decompressed and are read as they are stored, with bit 0 of "
+                "sysFlag; the first is that of the message at log offset %d",
+                len(kept), rows.int8_field(LOG_OFFSET_AT)[kept[0]],
+            )  # fmt: skip
+        return BlockValues(rows, broker_name, pa.array(bodies, type=pa.binary()), kept)
+
     for index, (start, end, flag) in enumerate(places):
-        try:
-            body = decompress(data[start:end], flag)
-        except RemoteProtocolError as error:
-            log_offset = int(block.int8_field(LOG_OFFSET_AT)[index])
-            raise CorruptRecord(
-                f"the message at log offset {log_offset} has a compressed body that cannot "
-                f"be decompressed: {error}. Read without bodies (includeBody=false), or skip "
-                "this offset"
-            ) from error
-        if bodies and size + len(body) > BATCH_SIZE_MAX:
-            yield RecordBlock(data, block.starts[first:index]), pa.array(bodies, type=pa.binary())
-            first, size, bodies = index, 0, []
+        stored = data[start:end]
+        body = _unpacked_body(block, index, stored, flag)
+        if bodies and size + len(stored if body is None else body) > BATCH_SIZE_MAX:
+            yield piece(index)
+            first, size, bodies, kept = index, 0, [], []
+        if body is None:
+            kept.append(len(bodies))
+            body = stored
         bodies.append(body)
         size += len(body)
-    yield RecordBlock(data, block.starts[first:]), pa.array(bodies, type=pa.binary())
+    yield piece(None)
+
+
+def _unpacked_body(block: RecordBlock, index: int, stored: bytes, flag: int) -> bytes | None:
+    """Decompress a body; None if its sender stored it like this. Raises CorruptRecord if it is not
+    what was stored."""
+    try:
+        return decompress(stored, flag)
+    except RemoteProtocolError as error:
+        if stored and body_crc(stored) != int(block.int4_field(CRC_AT)[index]):
+            log_offset = int(block.int8_field(LOG_OFFSET_AT)[index])
+            raise CorruptRecord(
+                f"the message at log offset {log_offset} has a compressed body that is not what "
+                f"was stored (CRC): {error}. Read without bodies (includeBody=false), or skip "
+                "this offset"
+            ) from error
+        return None

@@ -79,10 +79,33 @@ def test_packed_bodies_are_unpacked(form: str) -> None:
     assert not any(row["sysFlag"] & 1 for row in rows)
 
 
-def test_a_body_that_does_not_unpack_is_an_error() -> None:
-    data = log_of([Message(topic="t", body=b"no zlib", sys_flag=1)])
+def test_a_body_that_was_never_compressed_is_given_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Any sender may say that its body is compressed. One such message ended every job that read
+    its topic."""
+    packed, bits = compress(bytes(1_000), form="zlib", level=5)
+    found = [
+        Message(topic="t", body=packed, sys_flag=bits),
+        Message(topic="t", body=b"no zlib", sys_flag=1),
+        Message(topic="t", body=b"plain"),
+        Message(topic="t", body=b"", sys_flag=1),
+    ]
+    rows = rows_of(log_of(found), ["body", "sysFlag"])
+    assert [row["body"] for row in rows] == [bytes(1_000), b"no zlib", b"plain", b""]
+    assert [row["sysFlag"] & 1 for row in rows] == [0, 1, 0, 1]
+    assert "at log offset" in caplog.text
+    monkeypatch.setattr(columns, "BATCH_SIZE_MAX", 2)
+    assert rows_of(log_of(found), ["body", "sysFlag"]) == rows
+    flags = rows_of(log_of(found), ["sysFlag"])
+    assert [row["sysFlag"] & 1 for row in flags] == [0, 0, 0, 0], "of bodies that are not read"
+
+
+def test_a_compressed_body_that_was_damaged_is_an_error() -> None:
+    packed, bits = compress(b"abc" * 1_000, form="zlib", level=3)
+    data = log_of([Message(topic="t", body=packed, sys_flag=bits)]).replace(packed[2:6], b"####")
     with pytest.raises(
-        CorruptRecord, match=r"at log offset 0 .* cannot be decompressed.*includeBody=false"
+        CorruptRecord, match=r"at log offset 0 .* is not what was stored .*includeBody=false"
     ):
         rows_of(data, ["body"])
 
