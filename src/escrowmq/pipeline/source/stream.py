@@ -316,15 +316,13 @@ class StreamReader(DataSourceStreamReader):
 def _shortened(
     lows: Positions, ends: Positions, before: QueueIdentities, now: QueueIdentities
 ) -> set[MessageQueue]:
-    """Return the queues that end before their position although they are the ones that were read:
-    their broker lost its last messages."""
+    """Return the queues that end before their position although they are the ones that were read,
+    by their first message: their broker lost the last ones. If retention has removed the first one
+    as well, that is unknown."""
     return {
         queue
         for queue, end in ends.items()
-        if end < lows.get(queue, 0)
-        and queue in before
-        and queue in now
-        and not was_recreated(queue, before, now)
+        if end < lows.get(queue, 0) and queue in before and before[queue] == now.get(queue)
     }
 
 

@@ -249,3 +249,11 @@ def test_a_queue_that_lost_its_last_messages_is_read_on_at_its_end(
     following = reader._next_end(end, 0, 0, 0)
     assert ranges_of(reader, end, following) == [(997, 1_005)]
     assert len(caplog.messages) == 1
+
+
+def test_a_shorter_queue_without_its_first_message_may_be_another_one(queues: Queues) -> None:
+    start = encode_position(StreamPosition({QUEUE: 1_000}, births={QUEUE: (0, 1_000)}))
+    queues.low, queues.end = 500, 997
+    reader = reader_of(queues, failOnDataLoss="false")
+    end = reader._next_end(start, 0, 0, 0)
+    assert ranges_of(reader, start, end) == [(500, 997)]
