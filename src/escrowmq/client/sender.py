@@ -18,7 +18,14 @@ from escrowmq.client.core.send_retry import may_have_new_master
 from escrowmq.client.core.sending import OutgoingMessage, send_fields
 from escrowmq.client.inflight_limits import InflightLimits
 from escrowmq.client.instance import ClientInstance
-from escrowmq.errors import EscrowMQError, NoNameServer, RouteMissing, TransportError
+from escrowmq.errors import (
+    ClientClosed,
+    EscrowMQError,
+    NoNameServer,
+    RouteMissing,
+    SendFailed,
+    TransportError,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -155,12 +162,17 @@ class AttemptSender:
                 came = await self._attempt_send(message, attempts)
             if _may_have_new_master(came):
                 self._refresh_route(message.topic)
-            then = attempts.report_attempt(
-                came,
-                now=instance.now(),
-                names=functools.partial(self._broker_names, message.topic),
-                has_names=instance.names.has_answered,
-            )
+            try:
+                then = attempts.report_attempt(
+                    came,
+                    now=instance.now(),
+                    names=functools.partial(self._broker_names, message.topic),
+                    has_names=instance.names.has_answered,
+                )
+            except SendFailed as error:
+                if instance.is_closed:  # which has cut the connection
+                    raise _closed_error() from error
+                raise
             if isinstance(then, SendAnswer):
                 return then
             if then:
@@ -252,6 +264,12 @@ class AttemptSender:
         if not self._instance.is_closed and topic not in self._looking:
             self._looking.add(topic)
             self._instance.spawn(refresh())
+
+
+def _closed_error() -> ClientClosed:
+    return ClientClosed(
+        "the client was closed while a message was under way, which may be stored; make a new one"
+    )
 
 
 def _may_have_new_master(came: SendAnswer | EscrowMQError) -> bool:

@@ -58,6 +58,32 @@ def test_a_call_that_a_close_overtakes_is_told_so_and_not_cancelled(
     run(go)
 
 
+@pytest.mark.parametrize("kind", ["ordered", "bundled", "queue"])
+def test_a_message_that_is_tried_once_is_told_of_a_close_too(kind: str) -> None:
+    """It was told that its connection was gone (SendFailed), as if a broker were to blame."""
+
+    async def go() -> None:
+        async with a_place("T") as (names, broker):
+            producer = await Producer(names.address, group="PG").open()
+            queue = (await producer.send("T", b"x")).queue
+            broker.answers[SEND] = lambda link, command: None
+            broker.requests.clear()
+            if kind == "bundled":
+                tx = await producer.transaction().begin()
+                sending: Any = tx.send("T", b"x")
+            elif kind == "ordered":
+                sending = producer.send("T", b"x", order_key="k")
+            else:
+                sending = producer.send("T", b"x", queue=queue)
+            task = asyncio.create_task(sending)
+            await broker.until(lambda: SEND in broker.codes())
+            await producer.close()
+            with pytest.raises(ClientClosed, match="may be stored"):
+                await task
+
+    run(go)
+
+
 @pytest.mark.parametrize("is_another_task", [True, False])
 def test_a_loop_ends_if_its_consumer_is_closed_while_its_body_runs(
     *, is_another_task: bool
