@@ -17,6 +17,7 @@ from escrowmq.integrations.dbapi import blocks
 from escrowmq.integrations.dbapi.drivers import (
     AWAITED,
     begin_transaction_awaited,
+    execute_on_awaited,
     find_driver,
     refuse_autocommit,
 )
@@ -87,8 +88,7 @@ class _CursorTransaction:
         await self._connection.rollback()
 
     async def _run(self, statement: Statement) -> Any:  # noqa: ANN401
-        text = statement.in_paramstyle(self._driver.style)
-        return await self._connection.execute(text, statement.values)
+        return await execute_on_awaited(self._connection, self._driver, statement)
 
 
 class _AsyncpgTransaction:

@@ -3,6 +3,7 @@ connections commit each statement by themselves."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +18,33 @@ class Driver(NamedTuple):
     family: SqlFamily
     style: str
     is_autocommit: Callable[[Any], bool]
+    make_cursor: Callable[[Any], Any] = lambda connection: connection.cursor()
+    """Makes a cursor that returns rows as tuples. A connection may be set up to return dictionaries
+    or objects (`row_factory`, `DictCursor`)."""
+
+
+def _psycopg_cursor(connection: Any) -> Any:  # noqa: ANN401
+    rows = importlib.import_module("psycopg.rows")
+    return connection.cursor(row_factory=rows.tuple_row)
+
+
+def _psycopg2_cursor(connection: Any) -> Any:  # noqa: ANN401
+    extensions = importlib.import_module("psycopg2.extensions")
+    return connection.cursor(cursor_factory=extensions.cursor)
+
+
+def _sqlite_cursor(connection: Any) -> Any:  # noqa: ANN401
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor
+
+
+def _pymysql_cursor(connection: Any) -> Any:  # noqa: ANN401
+    return connection.cursor(importlib.import_module("pymysql.cursors").Cursor)
+
+
+def _mysqlclient_cursor(connection: Any) -> Any:  # noqa: ANN401
+    return connection.cursor(importlib.import_module("MySQLdb.cursors").Cursor)
 
 
 def _has_void_commit(connection: Any) -> bool:  # noqa: ANN401
@@ -47,16 +75,16 @@ _ATTRIBUTE: Final = lambda connection: bool(connection.autocommit)  # noqa: E731
 _METHOD: Final = lambda connection: bool(connection.get_autocommit())  # noqa: E731
 
 PLAIN: Final = {
-    "psycopg": Driver(SqlFamily.POSTGRESQL, "format", _ATTRIBUTE),
-    "psycopg2": Driver(SqlFamily.POSTGRESQL, "format", _ATTRIBUTE),
-    "sqlite3": Driver(SqlFamily.SQLITE, "qmark", _is_sqlite_autocommit),
-    "pymysql": Driver(SqlFamily.MYSQL, "format", _METHOD),
-    "MySQLdb": Driver(SqlFamily.MYSQL, "format", _METHOD),
+    "psycopg": Driver(SqlFamily.POSTGRESQL, "format", _ATTRIBUTE, _psycopg_cursor),
+    "psycopg2": Driver(SqlFamily.POSTGRESQL, "format", _ATTRIBUTE, _psycopg2_cursor),
+    "sqlite3": Driver(SqlFamily.SQLITE, "qmark", _is_sqlite_autocommit, _sqlite_cursor),
+    "pymysql": Driver(SqlFamily.MYSQL, "format", _METHOD, _pymysql_cursor),
+    "MySQLdb": Driver(SqlFamily.MYSQL, "format", _METHOD, _mysqlclient_cursor),
     "mariadb": Driver(SqlFamily.MYSQL, "qmark", _ATTRIBUTE),
 }
 
 AWAITED: Final = {
-    "psycopg": Driver(SqlFamily.POSTGRESQL, "format", _ATTRIBUTE),
+    "psycopg": Driver(SqlFamily.POSTGRESQL, "format", _ATTRIBUTE, _psycopg_cursor),
     "asyncpg": Driver(SqlFamily.POSTGRESQL, "numeric_dollar", lambda _: False),
     # The mode without commits is looked for by `has_void_commit_awaited`.
     "aiosqlite": Driver(SqlFamily.SQLITE, "qmark", _is_without_transactions),
@@ -125,8 +153,20 @@ def is_connection_autocommit(connection: Any) -> bool:  # noqa: ANN401
 
 def execute_on(connection: Any, driver: Driver, statement: Statement) -> Any:  # noqa: ANN401
     """Run one statement on a blocking connection; return its cursor."""
-    cursor = connection.cursor()
+    cursor = driver.make_cursor(connection)
     cursor.execute(statement.in_paramstyle(driver.style), statement.values)
+    return cursor
+
+
+async def execute_on_awaited(connection: Any, driver: Driver, statement: Statement) -> Any:  # noqa: ANN401
+    """Run one statement on a connection of psycopg or aiosqlite; return its cursor."""
+    text = statement.in_paramstyle(driver.style)
+    if driver.family is SqlFamily.SQLITE:  # whose connection makes the cursor on its own thread
+        cursor = await connection.execute(text, statement.values)
+        cursor.row_factory = None
+        return cursor
+    cursor = driver.make_cursor(connection)
+    await cursor.execute(text, statement.values)
     return cursor
 
 
