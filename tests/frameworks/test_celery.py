@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from kombu import pools
 
+import escrowmq
 from escrowmq.integrations.kombu import names
 from escrowmq.integrations.kombu.transport import DELAY_MAX, _visible_at
 from tests.compensation.services import RedisServer
@@ -226,6 +227,35 @@ def test_what_is_purged_does_not_run(app: Any, start: Start) -> None:
 
 
 # -- what needs no worker --------------------------------------------------------------------
+
+
+FORKS = """
+import os, sys
+import escrowmq.integrations.kombu
+from celery import Celery
+app = Celery("shop", broker=f"escrowmq://{sys.argv[1]}")
+app.send_task("of.parent", queue="forks")
+child = os.fork()
+if not child:
+    app.send_task("of.child", queue="forks")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+app.send_task("of.parent", queue="forks")
+"""
+
+
+def test_a_server_that_forks_behind_its_first_task_sends_tasks_from_its_children(
+    server: Server,
+) -> None:
+    """The first task of each child raised ClientForked, as its connection was its parent's."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, server.nameserver]
+    environment = {**os.environ, "PYTHONPATH": PATHS}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    with escrowmq.Admin(server.nameserver) as admin:
+        assert admin.topics.describe("celery-forks").count == 3
 
 
 def test_names_of_queues_become_names_that_topics_can_have() -> None:

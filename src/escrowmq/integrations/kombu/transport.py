@@ -22,6 +22,7 @@ from escrowmq.client.blocking.admin import Admin
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.client_settings import Credentials
 from escrowmq.client.core.message import Message
+from escrowmq.client.fork_detection import ForkCounter
 from escrowmq.errors import EscrowMQError, ResponseError, TransportError, UsageError
 from escrowmq.integrations.kombu import names
 from escrowmq.integrations.kombu.qos import QoS, UnsettledMessage
@@ -293,6 +294,7 @@ class Transport(virtual.Transport):
         }
         self._queues_count: int = options.get("queues", QUEUES_COUNT)
         self._lock = threading.Lock()
+        self._forks_count = ForkCounter.count
         self._producer: Producer | None = None
 
     def driver_version(self) -> str:
@@ -327,6 +329,10 @@ class Transport(virtual.Transport):
             _log.warning("the topic %r was not created: %s", topic, error)
 
     def _open_producer(self) -> Producer:
+        if self._forks_count != ForkCounter.count:
+            # The producer is the parent's, and perhaps a thread of the parent had the lock.
+            self._forks_count = ForkCounter.count
+            self._producer, self._lock = None, threading.Lock()
         with self._lock:
             if self._producer is None:
                 self._producer = Producer(
