@@ -211,6 +211,22 @@ def test_no_more_bodies_are_read_than_are_sent(
     assert [count for count in read if count] == [1, 1, 1, 1]
 
 
+def test_a_row_that_cannot_be_read_blocks_its_own_topic_alone(
+    database: Database, broker: Broker, go: Callable[[], PassResult]
+) -> None:
+    """It ended each pass, as if the database were unreachable."""
+    database.keep("1", "2", "3")
+    database.connection.execute(
+        """update escrowmq_kept set fields = '{"flag":"x"}', topic = 'U' where position = 2"""
+    )
+    database.connection.commit()
+    found = go()
+    assert (found.sent_count, database.kept) == (2, ["2"])
+    assert broker.attempts == ["1", "3"]
+    assert (found.has_failed, found.refused_topics) == (False, frozenset({"U"}))
+    assert "the row 2 of escrowmq_kept cannot be read" in found.refusals[2]
+
+
 def test_the_brokers_that_took_them_are_noted(
     database: Database, go: Callable[[], PassResult]
 ) -> None:

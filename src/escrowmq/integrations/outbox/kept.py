@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from escrowmq.client.core.message import Message
-from escrowmq.errors import UsageError
+from escrowmq.errors import InvalidMessage, UsageError
 from escrowmq.integrations.outbox import tables
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps
 from escrowmq.integrations.outbox.tables import KEPT, SqlFamily, Statement
@@ -67,10 +67,13 @@ class KeptStatus(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class _MessageFields(msgspec.Struct, omit_defaults=True):
-    tag: str = ""
-    keys: list[str] | str = []
-    properties: dict[str, str] = {}
-    order_key: str = ""
+    """Fields of a message besides its topic and body. None is a default, too: programs pass it for
+    what they do not have, and brokers get nothing then."""
+
+    tag: str | None = ""
+    keys: list[str] | str | None = []
+    properties: dict[str, str] | None = {}
+    order_key: str | None = ""
     delay_level: int = 0
     deliver_at: float | None = None
     flag: int = 0
@@ -199,22 +202,31 @@ def read_messages(chosen: Sequence[KeptRow]) -> Steps[list[Message]]:
         marks = ", ".join("?" * len(some))
         text = f"select position, topic, body, fields from {KEPT} where position in ({marks})"
         rows = yield SqlStep(Statement(text, some), is_read=True)
-        found.update((int(str(position)), _decode_message(*rest)) for position, *rest in rows)
+        found.update(
+            (int(str(position)), _decode_message(position, *rest)) for position, *rest in rows
+        )
     if len(found) < len(chosen):
         raise SentByAnother
     return [found[row.position] for row in chosen]
 
 
-def _decode_message(topic: object, body: object, fields: object) -> Message:
+def _decode_message(position: object, topic: object, body: object, fields: object) -> Message:
+    """Make a row's message. Raises InvalidMessage, as if a broker had refused it, if its fields
+    cannot be read: it must block its own topic alone."""
     assert isinstance(body, bytes | bytearray | memoryview)
-    found = _DECODER.decode(str(fields))
+    try:
+        found = _DECODER.decode(str(fields))
+    except msgspec.DecodeError as error:
+        raise InvalidMessage(
+            f"the column `fields` of the row {position} of {KEPT} cannot be read: {error}"
+        ) from error
     return Message(
         str(topic),
         bytes(body),
-        tag=found.tag,
-        keys=found.keys,
-        properties=found.properties,
-        order_key=found.order_key,
+        tag=found.tag or "",
+        keys=found.keys or [],
+        properties=found.properties or {},
+        order_key=found.order_key or "",
         delay_level=found.delay_level,
         deliver_at=found.deliver_at,
         flag=found.flag,

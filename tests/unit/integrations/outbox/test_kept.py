@@ -4,11 +4,13 @@ import datetime as dt
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from escrowmq.client.core.message import Message
-from escrowmq.errors import UsageError
+from escrowmq.client.core.validation import check_message
+from escrowmq.errors import InvalidMessage, UsageError
 from escrowmq.integrations.outbox import kept, schema
 from escrowmq.integrations.outbox.steps import run_steps
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
@@ -58,6 +60,26 @@ def test_a_message_comes_back_as_it_was_kept(database: sqlite3.Connection) -> No
     found = page(database)
     assert read(database, found) == [message, Message("stock", b"")]
     assert found == [(1, "B1", 2, "paid", 2), (2, "B1", 2, "stock", 0)]
+
+
+def test_none_is_kept_as_what_a_message_does_not_have(database: sqlite3.Connection) -> None:
+    """`order_key=None` is taken when a message is sent. Kept, it could not be read again, and no
+    message of the database was sent any more."""
+    nothing: Any = None
+    message = Message("T", b"x", tag=nothing, keys=nothing, properties=nothing, order_key=nothing)
+    check_message(message, body_size_max=9)
+    keep(database, "B1", message)
+    assert read(database, page(database)) == [Message("T", b"x")]
+
+
+@pytest.mark.parametrize("fields", ["", "{", '{"tag":5}', '{"flag":"x"}'])
+def test_fields_that_cannot_be_read_count_as_refused(
+    database: sqlite3.Connection, fields: str
+) -> None:
+    keep(database, "B1", Message("T", b"x"))
+    database.execute("update escrowmq_kept set fields = ?", (fields,))
+    with pytest.raises(InvalidMessage, match="of the row 1 of escrowmq_kept cannot be read"):
+        read(database, page(database))
 
 
 @pytest.mark.parametrize(
