@@ -33,7 +33,13 @@ from escrowmq.client.delivery import Delivery, HeldMessage
 from escrowmq.client.handler_runs import HandlerRunner
 from escrowmq.client.help_and_completion import KeywordOnly, SettingsSignature, TidyCompletion
 from escrowmq.client.instance import ClientInstance
-from escrowmq.client.iteration import Batches, Iteration, IterationSlot, IterationSlots
+from escrowmq.client.iteration import (
+    Batches,
+    Iteration,
+    IterationSlot,
+    IterationSlots,
+    check_count,
+)
 from escrowmq.client.offset_stores import make_offset_store
 from escrowmq.client.offsets import QueueBounds, SeekPosition
 from escrowmq.client.portal import Caller, LoopCaller
@@ -300,6 +306,7 @@ class Consumer(KeywordOnly, TidyCompletion):
     ) -> list[HeldMessage]:
         """Return up to `count_max` undelivered messages of one queue; `receive` wraps this."""
         self._check_may_receive()
+        check_count(count_max)
         return await self._state.take(count_max, timeout_s=timeout_s)
 
     async def take_undelivered_into(

@@ -113,10 +113,16 @@ class IterationSlots:
             self._state.put_back(arrived.pop())
 
 
+def check_count(count_max: int) -> None:
+    """Raise UsageError if a number of messages is invalid."""
+    given: object = count_max
+    if not isinstance(given, int) or given < 1:
+        raise UsageError(f"count_max={count_max!r}; a whole number from 1 on is expected")
+
+
 def check_batch_options(count_max: int, within_s: float) -> None:
     """Raise UsageError if the size or time of batches is invalid."""
-    if count_max < 1:
-        raise UsageError(f"count_max={count_max!r}; a whole number from 1 on is expected")
+    check_count(count_max)
     if not 0 <= within_s <= WITHIN_MAX_S:
         raise UsageError(f"within_s={within_s!r}; 0 to {WITHIN_MAX_S} seconds are expected")
 

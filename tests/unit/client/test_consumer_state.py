@@ -12,6 +12,7 @@ from escrowmq.aio import Consumer
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client import consumer_state
+from escrowmq.errors import UsageError
 
 from .peer import Link
 from .test_consumer import QUEUE, QUICK, a_script, record
@@ -276,5 +277,22 @@ def test_the_age_of_a_lock_counts_from_its_request() -> None:
                 script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
                 await reading._renew_locks()
                 assert (await consumer.receive(1))[0].queue_offset == 1
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5])
+def test_no_messages_cannot_be_asked_for(count: Any) -> None:
+    """A program that had room for none asked for 0: it got none, and later calls got none of those
+    either that waited here, until the next one came."""
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.records = {0: record(0)}
+            async with Consumer(names, group="g", topic="T", **QUICK) as consumer:
+                await script.broker.until(lambda: script.is_asked_at(1))
+                with pytest.raises(UsageError, match="a whole number from 1 on"):
+                    await consumer.receive(count, timeout_s=0.01)
+                assert len(await consumer.receive(1)) == 1
 
     asyncio.run(go())
