@@ -188,7 +188,8 @@ def half_properties(message: Message, *, group: str) -> dict[str, str]:
 
 def encode_properties(properties: dict[str, str]) -> str:
     """Encode properties for a send request; raises InvalidMessage if that is impossible."""
-    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    # Not formatted: that would write a member of an enum whose members are texts as its name.
+    text = "".join([name + "\x01" + value + "\x02" for name, value in properties.items()])
     check_encoded_properties(text, len(properties))
     return text
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 from typing import Any
 
 import pytest
@@ -171,3 +172,23 @@ def test_each_message_of_a_batch_has_its_place(offset_ids: str, expected: list[s
     one, two = split_batch_result(whole, ["k1", "k2"])
     assert [one.offset_id, two.offset_id] == expected
     assert (one.message_id, one.offset, two.message_id, two.offset) == ("k1", 7, "k2", 8)
+
+
+class Word(str, enum.Enum):  # noqa: UP042 - what programs have, since before there was StrEnum
+    TAG = "red"
+    KEY = "o-1"
+    ORDER = "customer 7"
+    NAME = "shop"
+
+
+def test_texts_of_an_enum_are_sent_as_their_values() -> None:
+    """Tags and properties were sent as `Word.TAG`, which no subscription to the tag has matched."""
+    message = Message(
+        "T", b"x", tag=Word.TAG, keys=[Word.KEY], order_key=Word.ORDER,
+        properties={Word.NAME: Word.KEY},
+    )  # fmt: skip
+    found = parse_properties(encode_properties(properties_of(message, unique_key="U")))
+    assert found == {
+        "TAGS": "red", "KEYS": "o-1", "__SHARDINGKEY": "customer 7", "shop": "o-1", "WAIT": "true",
+        "UNIQ_KEY": "U",
+    }  # fmt: skip
