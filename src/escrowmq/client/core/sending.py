@@ -12,6 +12,7 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
+from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.message import KEYS_SEPARATOR, Property, Topic
 from escrowmq.base.own_properties import (
     COPIES,
@@ -153,10 +154,12 @@ def delay_properties(message: Message) -> dict[str, str]:
         return {Property.DELAY: str(message.delay_level)}
     if message.delay is not None:
         delay = message.delay
-        seconds = delay.total_seconds() if isinstance(delay, dt.timedelta) else float(delay)
-        if seconds < 0:
-            raise InvalidMessage(f"delay={delay!r}; 0 seconds or more are expected")
-        return {Property.TIMER_DELAY_MS: str(round(seconds * 1000))}
+        if isinstance(delay, dt.timedelta):
+            delay = delay.total_seconds()
+        delay_ms = _seconds_to_ms("delay", delay)
+        if delay_ms < 0:
+            raise InvalidMessage(f"delay={message.delay!r}; 0 seconds or more are expected")
+        return {Property.TIMER_DELAY_MS: str(delay_ms)}
     if message.deliver_at is not None:
         return {Property.TIMER_DELIVER_MS: str(_delivery_time_ms(message))}
     return {}
@@ -170,8 +173,19 @@ def _delivery_time_ms(message: Message) -> int:
                 f"deliver_at={at!r} has no time zone; add one, as datetime.now(timezone.utc) has"
             )
         return round(at.timestamp() * 1000)
-    assert at is not None
-    return round(float(at) * 1000)
+    return _seconds_to_ms("deliver_at", at)
+
+
+def _seconds_to_ms(name: str, given: object) -> int:
+    """Return a time in milliseconds. Raises InvalidMessage if a broker could not read it."""
+    try:
+        found = round(float(given) * 1000) if not isinstance(given, str) else None  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):  # not a number, or not a finite one
+        found = None
+    if found is None or abs(found) > LONG_MAX:
+        kinds = "a timedelta" if name == "delay" else "a datetime with a time zone"
+        raise InvalidMessage(f"{name}={given!r}; {kinds}, or a number of seconds, is expected")
+    return found
 
 
 def half_properties(message: Message, *, group: str) -> dict[str, str]:

@@ -7,7 +7,12 @@ import functools
 from collections.abc import Mapping
 from typing import Final
 
-from escrowmq.base.fixed_limits import GROUP_SIZE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
+from escrowmq.base.fixed_limits import (
+    GROUP_SIZE_MAX,
+    INT_MAX,
+    PROPERTIES_SIZE_MAX,
+    TOPIC_SIZE_MAX,
+)
 from escrowmq.base.message import KEYS_SEPARATOR, is_sendable
 from escrowmq.base.names import has_name_letters
 from escrowmq.base.reserved import RESERVED
@@ -89,8 +94,10 @@ def check_message(message: Message, *, body_size_max: int) -> None:
         _check_texts(message)
     if message.properties:
         _check_properties(message.properties)
-    if message.delay_level or message.delay is not None:  # deliver_at alone is always good
+    if message.delay_level or message.delay is not None:
         _check_delay(message)
+    if message.flag:
+        _check_flag(message.flag)
 
 
 def _check_keys(message: Message) -> None:
@@ -118,6 +125,9 @@ def _check_texts(message: Message) -> None:
 
 
 def _check_properties(properties: Mapping[str, str]) -> None:
+    given: object = properties
+    if not isinstance(given, Mapping):
+        raise InvalidMessage(f"properties={given!r}; a dict of texts is expected")
     found: list[tuple[object, object]] = [*properties.items()]
     for name, value in found:
         if name in RESERVED:
@@ -134,10 +144,16 @@ def _check_delay(message: Message) -> None:
         raise InvalidMessage(
             "more than one of delay_level, delay and deliver_at is given; choose one"
         )
-    if not 0 <= message.delay_level <= DELAY_LEVEL_MAX:
+    level: object = message.delay_level
+    if not isinstance(level, int) or not 0 <= level <= DELAY_LEVEL_MAX:
         raise InvalidMessage(
-            f"delay_level={message.delay_level}; 1..{DELAY_LEVEL_MAX} is expected, or 0 for none"
+            f"delay_level={level!r}; 1..{DELAY_LEVEL_MAX} is expected, or 0 for none"
         )
+
+
+def _check_flag(flag: object) -> None:
+    if not isinstance(flag, int) or not -INT_MAX - 1 <= flag <= INT_MAX:
+        raise InvalidMessage(f"flag={flag!r}; a whole number of 32 bits is expected")
 
 
 def check_encoded_properties(text: str, names_count: int) -> None:

@@ -192,3 +192,12 @@ def test_texts_of_an_enum_are_sent_as_their_values() -> None:
         "TAGS": "red", "KEYS": "o-1", "__SHARDINGKEY": "customer 7", "shop": "o-1", "WAIT": "true",
         "UNIQ_KEY": "U",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["delay", "deliver_at"])
+@pytest.mark.parametrize("time", ["5", "x", [], float("nan"), float("inf"), -float("inf"), 1e30])
+def test_a_time_that_no_broker_can_read_is_refused(name: str, time: Any) -> None:
+    """Some raised ValueError or OverflowError, from a client all of whose errors are its own; and
+    a year as a text was taken for that many seconds since the epoch."""
+    with pytest.raises(InvalidMessage, match=f"{name}=.*a number of seconds, is expected"):
+        delay_properties(Message("T", b"x", **{name: time}))

@@ -29,6 +29,20 @@ def test_what_is_no_key_is_refused_before_it_is_sent(keys: Any) -> None:
     check_message(Message("T", b"x", keys=["a", "b"]), body_size_max=10)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"delay_level": "3"}, {"delay_level": 1.5}, {"properties": ["a"]}, {"flag": "x"},
+        {"flag": 1.5}, {"flag": 1 << 31}, {"flag": -(1 << 31) - 1},
+    ],
+)  # fmt: skip
+def test_what_is_of_another_type_is_refused_before_it_is_sent(fields: dict[str, Any]) -> None:
+    (name,) = fields
+    with pytest.raises(InvalidMessage, match=f"{name}="):
+        check_message(Message("T", b"x", **fields), body_size_max=10)
+    check_message(Message("T", b"x", flag=-(1 << 31)), body_size_max=10)
+
+
 def test_what_is_no_message_is_refused() -> None:
     with pytest.raises(InvalidMessage, match=r"make one with escrowmq\.Message"):
         check_message(b"x", body_size_max=10)  # type: ignore[arg-type]
