@@ -29,7 +29,7 @@ def read_local_users(
     in a file in `folder`, which is generated if missing. `viewer`, who may only read, exists if
     `viewer_file` is given."""
     path = Path(password_file) if password_file else Path(folder) / PASSWORD_FILE
-    if not password_file and not path.exists():
+    if not password_file and not _has_content(path):
         _make_password_file(path)
     if not password_file:
         _log.info("console: user %s, the password is in %s", ADMIN, path)
@@ -41,13 +41,30 @@ def read_local_users(
     return tuple(users)
 
 
+def _has_content(path: Path) -> bool:
+    """Whether a file exists and is not empty. A full disk, or a loss of power, leaves an empty
+    one."""
+    try:
+        return path.stat().st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # reading it says why it cannot be used
+
+
 def _make_password_file(path: Path) -> None:
-    """Create a file that only its owner can read, from the first moment on."""
+    """Create a file that only its owner can read, from the first moment on. It is complete, also
+    after a loss of power, or not there."""
+    new = path.with_name(f"{path.name}.new")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(secrets.token_urlsafe(_PASSWORD_SIZE) + "\n")
+            file.flush()
+            os.fsync(descriptor)
+        new.replace(path)
     except OSError as error:
         raise UsageError(
             f"the console's password cannot be written to {path}: {error.strerror}; name a "

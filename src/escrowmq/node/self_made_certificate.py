@@ -42,9 +42,7 @@ def self_signed_tls(
         return None
     path = Path(data) / FILE
     try:
-        if not path.exists():
-            _run_maker_process(path, names)
-        certificates = ReloadedCertificates(TlsFiles(certificate=str(path), key=""))
+        certificates = _load_or_make(path, names)
     except UsageError as error:
         _log.warning("the gRPC port has no TLS, which clients of RocketMQ 5 expect: %s", error)
         return None
@@ -53,6 +51,19 @@ def self_signed_tls(
         "server's identity; name your own in tls.server.certPath"
     )
     return TlsPolicy(mode="permissive", certificates=certificates)
+
+
+def _load_or_make(path: Path, names: tuple[str, ...]) -> ReloadedCertificates:
+    """Load the certificate of an earlier start; make one if there is none, or if it cannot be used:
+    a loss of power may have left an empty file."""
+    files = TlsFiles(certificate=str(path), key="")
+    if path.exists():
+        try:
+            return ReloadedCertificates(files)
+        except UsageError as error:
+            _log.warning("the gRPC port's own certificate is made again: %s", error)
+    _run_maker_process(path, names)
+    return ReloadedCertificates(files)
 
 
 def _run_maker_process(path: Path, names: tuple[str, ...]) -> None:
@@ -106,8 +117,11 @@ def make_certificate(path: Path, names: tuple[str, ...]) -> None:
     ) + certificate.public_bytes(pem)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.{os.getpid()}")
+    new.unlink(missing_ok=True)  # in a container, a process that was killed had the same number
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
     new.replace(path)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import stat
 from pathlib import Path
 
@@ -22,6 +24,28 @@ def test_the_first_start_makes_a_password_and_later_ones_keep_it(
     assert first.password not in caplog.text
     assert first.password not in repr(first)
     assert (first.name, first.may_change) == ("admin", True)
+
+
+def test_an_empty_file_of_an_earlier_start_gets_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk or a loss of power left one, with which no broker started any more."""
+    path = tmp_path / PASSWORD_FILE
+    path.touch()
+    (admin,) = read_local_users(str(tmp_path))
+    assert path.read_text().strip() == admin.password
+    assert [each.name for each in tmp_path.iterdir()] == [PASSWORD_FILE]
+
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(UsageError, match="No space left"):
+            read_local_users(str(tmp_path))
+    assert not path.exists()
+    assert len(read_local_users(str(tmp_path))) == 1
 
 
 def test_passwords_of_files_are_taken_and_none_is_made(tmp_path: Path) -> None:

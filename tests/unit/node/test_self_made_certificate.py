@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 import sys
 from pathlib import Path
@@ -12,7 +13,12 @@ import pytest
 from escrowmq.net.tls import TlsSession
 from escrowmq.node.config import convert_settings, gather_settings
 from escrowmq.node.connection_settings import ConnectionSettings
-from escrowmq.node.self_made_certificate import FILE, ORGANIZATION, self_signed_tls
+from escrowmq.node.self_made_certificate import (
+    FILE,
+    ORGANIZATION,
+    make_certificate,
+    self_signed_tls,
+)
 
 NAMES = ("localhost", "127.0.0.1", "::1", "broker-a.example")
 
@@ -67,11 +73,23 @@ def test_where_none_can_be_made_the_server_says_so_and_starts_without(
     with caplog.at_level(logging.WARNING):
         assert self_signed_tls(settings_of(), data=str(tmp_path), names=NAMES) is None
     assert "has no TLS" in caplog.text
-    monkeypatch.undo()
-    caplog.clear()
-    (tmp_path / FILE).write_text("no certificate")
-    assert self_signed_tls(settings_of(), data=str(tmp_path), names=NAMES) is None
-    assert FILE in caplog.text
+
+
+@pytest.mark.parametrize("left", ["", "no certificate"])
+def test_one_that_cannot_be_used_is_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, left: str
+) -> None:
+    """A loss of power left an empty one, and the port had no TLS until somebody removed it."""
+    (tmp_path / FILE).write_text(left)
+    assert self_signed_tls(settings_of(), data=str(tmp_path), names=NAMES) is not None
+    assert "is made again" in caplog.text
+    assert [each.name for each in tmp_path.iterdir()] == [FILE]
+
+
+def test_what_a_killed_process_with_the_same_number_left_does_not_hinder(tmp_path: Path) -> None:
+    (tmp_path / f"{FILE}.{os.getpid()}").touch()
+    make_certificate(tmp_path / FILE, NAMES)
+    assert [each.name for each in tmp_path.iterdir()] == [FILE]
 
 
 def test_a_folder_that_nobody_can_write_to_is_named(
