@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
 
 from .link import Link, read_queue, send_request
 from .server import START_S, Server, command
@@ -77,6 +78,14 @@ def test_signals_that_mean_nothing_stop_nothing(tmp_path: Path) -> None:
         said = server.errors.read_text()
     for text in ("SIGUSR1 is ignored", "SIGUSR2 is ignored", "most recent call first"):
         assert text in said
+
+
+def test_the_name_server_of_serve_admits_its_own_broker_from_any_address(tmp_path: Path) -> None:
+    with Server(tmp_path / "store", "--set", "escrowNameServerChangesFrom=10.255.255.1") as server:
+        names = Link(server.nameserver)
+        (reply,) = names.ask_all([Command(code=Request.GET_BROKER_CLUSTER_INFO)])
+        names.close()
+        assert b"broker-a" in reply.body, server.errors.read_text()
 
 
 def test_a_killed_broker_says_that_it_recovers(tmp_path: Path) -> None:

@@ -230,10 +230,11 @@ def _serve_single(process: BrokerFactory, http: BrokerHttpPort) -> int:
 
 
 def _own_account(settings: BrokerSettings) -> tuple[str, str] | None:
-    """Return new credentials for the embedded broker at the name server of its process, if it has
-    no account of its own. They never leave the process."""
+    """Return new credentials for the embedded broker at the name server of its process, unless it
+    has an account there. The secret never leaves the process. Without accounts it is needed too,
+    because the broker calls from a public address if it is bound to one."""
     has_accounts = settings.acl_enabled or settings.authenticates
-    if not has_accounts or settings.inner_user.strip():
+    if has_accounts and settings.inner_user.strip():
         return None
     return f"{settings.name}@{os.getpid()}", secrets.token_hex(_SECRET_SIZE)
 

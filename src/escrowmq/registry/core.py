@@ -129,7 +129,7 @@ class RegistryCore:
             self._readers[peer] = FrameReader(self._half_frames)
             return
         # A broker's first request may be its registration, which is large if it has many topics.
-        size_max = FRAME_SIZE_MAX if self._guard.is_by_accounts else QUERY_FRAME_SIZE_MAX
+        size_max = FRAME_SIZE_MAX if self._guard.may_admit_strangers else QUERY_FRAME_SIZE_MAX
         self._readers[peer] = FrameReader(self._strangers_half_frames, frame_size_max=size_max)
 
     def set_certificate_account(self, peer: int, account: str) -> None:

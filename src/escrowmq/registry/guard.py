@@ -131,6 +131,7 @@ class RegistryGuard:
         self._accounts = AccountFiles(accounts) if accounts and settings.acl_enabled else None
         self._disk = users if settings.authenticates else None
         self._book = UserTable(self._disk) if self._disk is not None else None
+        self._own = own
         self._secrets = dict([own] if own else [])
         self._first_user = ""
         self._proofs = (
@@ -163,6 +164,11 @@ class RegistryGuard:
         """Whether an address may change everything without credentials."""
         return self._is_open or host in self._trusted
 
+    @property
+    def may_admit_strangers(self) -> bool:
+        """Whether a request from an address that is not trusted may be allowed by its signature."""
+        return self.is_by_accounts or self._own is not None
+
     def session_of(self, visitor: GuardedConnection) -> str:
         """Return the session of a connection, which our own clients sign with each request; empty
         without access control."""
@@ -178,6 +184,8 @@ class RegistryGuard:
         if request.code in OPEN_REQUESTS or self.trusts(host):
             return None
         if not self.is_by_accounts:
+            if self._is_own(request):
+                return None
             return RegistryDenial(
                 Response.NO_PERMISSION,
                 f"{host} may request routes, but not change this name server: list it in "
@@ -195,6 +203,14 @@ class RegistryGuard:
             is_proved = proof.is_proved
         reason = self._missing_right(request, is_proved=is_proved)
         return RegistryDenial(Response.NO_PERMISSION, reason) if reason else None
+
+    def _is_own(self, request: Command) -> bool:
+        """Whether a request is signed by this process itself. It calls from a public address, if
+        that is the one its servers are bound to."""
+        if self._own is None:
+            return False
+        name, secret = self._own
+        return (request.ext or {}).get(ACCESS_KEY) == name and is_signed(request, secret)
 
     def _missing_right(self, request: Command, *, is_proved: bool) -> str:
         """Return why a request's account may not make changes; empty if it may."""

@@ -269,13 +269,34 @@ def test_refusals_and_bad_requests_are_counted_and_a_line_a_minute_is_written(
 
 
 def test_who_may_only_ask_sends_small_frames() -> None:
-    exchange = world()
+    exchange = Exchange(guard=RegistryGuard(NameServerGuardSettings()), host=STRANGER)
     frame = encode_request(105, 1, ext={"topic": "T"}, body=bytes(HEADER_SIZE_MAX + 65_536))
     exchange.feed(frame)
     assert 1 not in exchange.core._readers
 
 
 # -- our own broker ------------------------------------------------------------------------------
+
+
+def test_the_broker_of_the_process_changes_it_from_a_public_address_too() -> None:
+    own = signed("own-broker", "own-secret", topic="T")
+    assert delete(world(), own) == 0
+    inner = '{"accessKey":"brokers","secretKey":"secret-of-brokers"}'
+    for forged in (
+        signed("own-broker", SECRET, topic="T"),
+        own | {"topic": "U"},
+        signed("operator", topic="T"),
+        signed("brokers", "secret-of-brokers", topic="T"),  # no accounts are in force
+    ):
+        assert delete(world(inner_user=inner), forged) == NO_PERMISSION
+
+
+def test_the_registration_of_the_broker_of_the_process_may_be_large() -> None:
+    exchange = world()
+    body = json.dumps({"topicConfigSerializeWrapper": {}, "filler": "x" * 9_000_000}).encode()
+    fields = {ACCESS_KEY: "own-broker"}
+    fields[SIGNATURE] = sign_fields(fields, body, secret="own-secret")
+    assert exchange.ask(Request.REGISTER_BROKER, fields, body).code != NO_PERMISSION
 
 
 def test_a_broker_signs_its_registration_and_its_farewell() -> None:
