@@ -135,6 +135,22 @@ def test_a_range_does_not_replace_what_exports_add_to(
     assert spark.read.parquet(str(tmp_path / "messages")).count() == 3
 
 
+def test_an_export_does_not_add_to_a_range(
+    spark: SparkSession, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rows of the range were there twice, and Spark no longer read the first ones."""
+    topic = servers.new_topic(server, unique("both"), queues=1)
+    send_numbers(server, topic, range(5))
+    words = ["pipeline", "export", "-n", server.nameserver, "--out", str(tmp_path), topic]
+    assert main([*words, "--to", "latest"]) == 0
+    assert main(words) == 2
+    assert "is a range, and an export without an end would add its rows again" in (
+        capsys.readouterr().err
+    )
+    assert main([*words, "--to", "latest"]) == 0, "a range is written again"
+    assert spark.read.parquet(str(tmp_path / "messages")).count() == 5
+
+
 @pytest.mark.long
 def test_an_export_of_many_batches_counts_them_all(
     spark: SparkSession, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -14,6 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.formats import TableFormat, explain_jar_errors, parse_format
 from escrowmq.pipeline.reconcile.partitioned_table import (
+    NOT_THERE,
     create_namespace,
     day_of,
     iceberg_namespace,
@@ -36,11 +37,23 @@ def export(
     are those of the source. The progress is in `_checkpoint` in the folder, and a batch that is
     repeated after a crash is written once."""
     form = parse_format(kind)
-    count = _append_available(spark, options, place.rstrip("/"), form)
+    root = place.rstrip("/")
+    _refuse_range(spark, root, form)
+    count = _append_available(spark, options, root, form)
     if not HAS_LIMITS:
         # A query of PySpark 4.1 does only the batch that a crash has left, so run it again.
-        count += _append_available(spark, options, place.rstrip("/"), form)
+        count += _append_available(spark, options, root, form)
     return count
+
+
+def _refuse_range(spark: SparkSession, root: str, form: TableFormat) -> None:
+    """Raise UsageError if the table has rows that no streaming `export` has written: it would add
+    them again."""
+    if not _has_checkpoint(spark, root) and _has_rows(spark, root, form):
+        raise UsageError(
+            f"the table {TABLE} in {form.namespace or root} is a range, and an export without an "
+            "end would add its rows again; name another folder, or remove it"
+        )
 
 
 def _append_available(
@@ -128,11 +141,33 @@ def _is_export_target(spark: SparkSession, root: str, form: TableFormat) -> bool
                 F.col("summary").getItem(_QUERY_ID).isNotNull()
             )
             return not snapshots.isEmpty()
-        return not spark.read.text(f"{root}/_checkpoint/metadata").isEmpty()
     except AnalysisException as error:
-        if error.getCondition() not in ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND"):
+        if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
             raise
         return False
+    return _has_checkpoint(spark, root)
+
+
+def _has_checkpoint(spark: SparkSession, root: str) -> bool:
+    try:
+        return not spark.read.text(f"{root}/_checkpoint/metadata").isEmpty()
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return False
+
+
+def _has_rows(spark: SparkSession, root: str, form: TableFormat) -> bool:
+    try:
+        return not exported(spark, root, kind=_kind_of(form)).isEmpty()
+    except AnalysisException as error:
+        if not (error.getCondition() or "").startswith(NOT_THERE):
+            raise
+        return False
+
+
+def _kind_of(form: TableFormat) -> str:
+    return f"{form.name}:{form.namespace}" if form.namespace else form.name
 
 
 def _from_earliest(options: Mapping[str, str]) -> dict[str, str]:

@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.formats import TableFormat, explain_jar_errors, parse_format
 
-_NOT_THERE: Final = (
+NOT_THERE: Final = (
     "PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "DELTA_MISSING_DELTA_TABLE",
     "DELTA_PATH_DOES_NOT_EXIST", "DELTA_SCHEMA_NOT_SET", "TABLE_OR_VIEW_NOT_FOUND",
 )  # fmt: skip
+"""Beginnings of the conditions of Spark's errors about a table that does not exist yet."""
 
 
 class PartitionedTable:
@@ -54,7 +55,7 @@ class PartitionedTable:
             try:
                 return self._read()
             except AnalysisException as error:
-                if (error.getCondition() or "").startswith(_NOT_THERE):
+                if (error.getCondition() or "").startswith(NOT_THERE):
                     return self._spark.createDataFrame([], self.schema)
                 raise
 
