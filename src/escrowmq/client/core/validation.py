@@ -22,7 +22,7 @@ from escrowmq.errors import InvalidMessage
 _ALLOWED: Final = "letters, digits and the characters % | _ - are allowed"
 DELAY_LEVEL_MAX: Final = 18
 _NAMED_BY_THE_PEER: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
-_BETWEEN_TAGS: Final = "||"
+BETWEEN_TAGS: Final = "||"
 _SEPARATORS: Final = ("\x01", "\x02")
 
 
@@ -113,9 +113,9 @@ def _check_keys(message: Message) -> None:
 
 
 def _check_texts(message: Message) -> None:
-    if _BETWEEN_TAGS in str(message.tag):
+    if BETWEEN_TAGS in str(message.tag):
         raise InvalidMessage(
-            f"the tag {message.tag!r} contains {_BETWEEN_TAGS!r}, which separates tags in "
+            f"the tag {message.tag!r} contains {BETWEEN_TAGS!r}, which separates tags in "
             "subscriptions; a message has one tag"
         )
     found: list[tuple[str, object]] = [("tag", message.tag), ("order_key", message.order_key)]

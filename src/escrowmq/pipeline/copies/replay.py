@@ -117,9 +117,8 @@ def _send_batches(batches: Iterable[Any], target: ReplayTarget) -> Iterator[Any]
                 pace.wait()
                 if order_key:
                     row.message.order_key = order_key
-                sender.send(
-                    row.message, key=key, queue=None if order_key else _target_queue(row, queues)
-                )
+                queue = None if order_key else _target_queue(row, queues)
+                sender.send(row.message, key=key, properties=row.extra, queue=queue)
                 sent += 1
     yield pa.RecordBatch.from_pydict({"sent": [sent], "skipped": [skipped]})
 

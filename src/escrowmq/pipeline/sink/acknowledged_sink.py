@@ -94,16 +94,17 @@ class RowSender:
         """Held by the send that waits for units, so that no two wait for each other's."""
 
     async def send(self, rows: list[AddressedMessage]) -> None:
-        """Send rows in batches where possible."""
+        """Send rows in batches where possible. If a row of an order key cannot be in a batch, none
+        of that key is."""
         chunks: dict[tuple[str, str], list[Message]] = {}
         alone: list[AddressedMessage] = []
+        single = {_order_of(row) for row in rows if row.message.order_key and self._is_single(row)}
         for row in rows:
-            message = row.message
-            is_late = message.delay_level or message.deliver_at is not None
-            if is_late or row.queue_id is not None or self._options.sending.batch_count == 1:
+            order = _order_of(row)
+            if order in single or self._is_single(row):
                 alone.append(row)
             else:
-                chunks.setdefault((message.topic, message.order_key), []).append(message)
+                chunks.setdefault(order, []).append(row.message)
         async with asyncio.TaskGroup() as group:
             for (_, order_key), messages in chunks.items():
                 if order_key:
@@ -113,6 +114,13 @@ class RowSender:
                         group.create_task(self._send_in_turn(chunk))
             for same in _group_by_order_key(alone):
                 group.create_task(self._send_one_by_one(same))
+
+    def _is_single(self, row: AddressedMessage) -> bool:
+        """Whether a row cannot be sent in a batch."""
+        message = row.message
+        is_late = bool(message.delay_level) or message.deliver_at is not None
+        is_odd = is_late or bool(row.extra) or row.queue_id is not None
+        return is_odd or self._options.sending.batch_count == 1
 
     async def send_keyed(
         self, rows: list[AddressedMessage], *, key_prefix: str, first: int
@@ -175,11 +183,12 @@ class RowSender:
 
     async def _send_row(self, row: AddressedMessage) -> None:
         queue = await self._requested_queue(row) if row.queue_id is not None else None
-        if not row.unique_key:
+        extra = {**row.extra, Property.UNIQ_KEY: row.unique_key} if row.unique_key else row.extra
+        if not extra:
             await self._producer.send(row.message, queue=queue)
             return
         dispatch = self._producer.dispatch
-        out = dispatch.prepare(row.message, {Property.UNIQ_KEY: row.unique_key})
+        out = dispatch.prepare(row.message, extra)
         await dispatch.send_prepared(row.message, out, queue=queue)
 
     async def _requested_queue(self, row: AddressedMessage) -> MessageQueue:
@@ -205,13 +214,17 @@ class RowSender:
         return chunks
 
 
+def _order_of(row: AddressedMessage) -> tuple[str, str]:
+    return row.message.topic, row.message.order_key
+
+
 def _group_by_order_key(rows: list[AddressedMessage]) -> list[list[AddressedMessage]]:
     """Group rows with the same order key; every other row is alone."""
     keyed: dict[tuple[str, str], list[AddressedMessage]] = {}
     found: list[list[AddressedMessage]] = []
     for row in rows:
         if row.message.order_key:
-            keyed.setdefault((row.message.topic, row.message.order_key), []).append(row)
+            keyed.setdefault(_order_of(row), []).append(row)
         else:
             found.append([row])
     return [*found, *keyed.values()]

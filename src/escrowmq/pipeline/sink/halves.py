@@ -168,7 +168,7 @@ class HalfSender:
         message = row.message
         check_message(message, body_size_max=self._options.sending.body_size_max)
         now_ms = self._clock.now_ms()
-        properties = properties_of(message, unique_key=self._ids.make(now_ms))
+        properties = properties_of(message, unique_key=self._ids.make(now_ms)) | row.extra
         properties[Property.TRAN_MSG] = "true"
         properties[Property.PGROUP] = self._options.group
         properties[Property.CHECK_IMMUNITY_TIME] = str(self._options.timeout_ms // 1000)

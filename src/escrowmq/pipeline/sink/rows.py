@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.base.message import split_keys
+from escrowmq.base.message import Property, split_keys
 from escrowmq.base.reserved import RESERVED
 from escrowmq.client.core.message import Message
+from escrowmq.client.core.validation import BETWEEN_TAGS
 from escrowmq.errors import InvalidMessage, UsageError
 
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
@@ -36,6 +37,10 @@ class AddressedMessage(msgspec.Struct):
     broker_name: str = ""
     unique_key: str = ""
     """The key under which to send it; generated if empty."""
+
+    extra: dict[str, str] = {}
+    """Properties besides those of the message, which the SDK would refuse: the tag of a row that
+    comes from a topic may be one that no subscription can name. Brokers accept it."""
 
 
 def check_columns(types: dict[str, str], *, order_by: str) -> None:
@@ -80,11 +85,13 @@ def messages_of_rows(batch: Any, *, topic: str, order_by: str) -> Iterator[Addre
                 f"row {index} of a batch has brokerName={broker!r} and no queueId (null); give "
                 "both, or neither"
             )
+        tag = column["tags"][index] or ""
+        is_odd = BETWEEN_TAGS in tag
         yield AddressedMessage(
             Message(
                 topic=name,
                 body=body.encode() if isinstance(body, str) else bytes(body),
-                tag=column["tags"][index] or "",
+                tag="" if is_odd else tag,
                 keys=_keys(column["keys"][index]),
                 properties=_properties(column["properties"][index]),
                 order_key="" if orders[index] is None else str(orders[index]),
@@ -94,6 +101,7 @@ def messages_of_rows(batch: Any, *, topic: str, order_by: str) -> Iterator[Addre
             ),
             queue_id,
             broker,
+            extra={Property.TAGS: tag} if is_odd else {},
         )
 
 

@@ -27,10 +27,14 @@ class Watched:
 
     def __init__(self) -> None:
         self.size = self.size_max = self.count = self.count_max = self.total = 0
+        self.sent: list[Message] = []
         self.dispatch = self
 
     def prepare(self, message: Message, properties: dict[str, str]) -> object:
         return None
+
+    async def send(self, message: Message, *, queue: object) -> None:
+        await self.send_many([message])
 
     async def send_prepared(self, message: Message, out: object, *, queue: object) -> None:
         await self.send_many([message])
@@ -41,6 +45,7 @@ class Watched:
         self.size_max = max(self.size_max, self.size)
         self.count_max = max(self.count_max, self.count)
         await asyncio.sleep(0)
+        self.sent += messages
         self.size, self.count = self.size - size, self.count - 1
         self.total += len(messages)
 
@@ -73,3 +78,21 @@ def test_large_rows_leave_a_few_at_a_time(
     assert watched.total == len(rows)
     assert watched.size_max < 4_300_000, "one that is larger, and small ones"
     assert watched.count_max > 1
+
+
+def test_a_row_that_leaves_alone_keeps_its_place_among_those_of_its_key() -> None:
+    given = {"nameServer": "h:1", "topic": "t", "batchSize": "2"}
+    options = parse_sink_options(given, is_stream=False, columns=["body"])
+    rows = [
+        AddressedMessage(
+            Message("t", b"%d" % n, order_key="ab"[n % 2]),
+            extra={"TAGS": "a||b"} if n % 3 == 1 else {},
+        )
+        for n in range(30)
+    ]
+    watched: Any = Watched()
+    asyncio.run(RowSender(watched, options).send(rows))
+    for key in "ab":
+        numbers = [int(each.body) for each in watched.sent if each.order_key == key]
+        assert numbers == sorted(numbers)
+        assert len(numbers) == 15
