@@ -189,11 +189,14 @@ class Redo:
         at_ms = due_ms(half)
         is_due = at_ms <= SystemClock().now_ms()
         message = escrowmq.Message(
-            lost.topic, half.body, tag=half.tag, keys=half.keys, properties=half.properties,
+            lost.topic, half.body, keys=half.keys, properties=half.properties,
             order_key=half.order_key, flag=half.flag,
             deliver_at=None if is_due else at_ms / 1000,
         )  # fmt: skip
-        self._sender.send(message, key=lost.message_id, properties={REDONE: "true"}, queue=queue)
+        own = {REDONE: "true"}
+        if half.tag:  # not as the message's tag: the SDK refuses some that other clients send
+            own[Property.TAGS] = half.tag
+        self._sender.send(message, key=lost.message_id, properties=own, queue=queue)
         return RepairResult.DONE, "its message was stored again"
 
     def _pass_to_business(self, lost: _DifferenceMessage) -> tuple[RepairResult, str]:
