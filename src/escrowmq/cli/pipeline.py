@@ -32,7 +32,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     for name in ("reconcile", "funnel"):
         _add_source_options(found[name])
     for name in ("reconcile", "funnel", "export"):
-        found[name].add_argument("--out", required=True, metavar="DIR", help="result folder")
+        found[name].add_argument(
+            "--out", required=True, type=_parse_folder, metavar="DIR", help="result folder"
+        )
         found[name].add_argument(
             "--format", default="parquet",
             help="format of the tables: parquet (default), delta, iceberg, "
@@ -165,6 +167,12 @@ def _add_replay_action(parser: argparse.ArgumentParser) -> None:
         "--send", action="store_true", help="send the messages; without it they are only counted"
     )
     acting.add_argument("--dry-run", action="store_true", help="only count, as without --send")
+
+
+def _parse_folder(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty; name a folder")
+    return text
 
 
 def _parse_thresholds(text: str) -> dict[str, int]:

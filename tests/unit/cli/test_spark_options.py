@@ -79,6 +79,14 @@ def test_stores_have_names_of_their_own() -> None:
             parse_stores(words)
 
 
+@pytest.mark.parametrize("out", ["", " "])
+def test_a_folder_without_a_name_is_refused(out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A variable that was not set made it the root of the file system."""
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["pipeline", "export", "--out", out, "paid"])
+    assert "--out: it is empty; name a folder" in capsys.readouterr().err
+
+
 def lease_in(out: str) -> Lease:
     return new_lease(argparse.Namespace(lease="", out=out))
 
