@@ -44,9 +44,13 @@ class Announced:
         self._readers: list[AnnouncementReader] = []
         self.admin = escrowmq.Admin(nameserver)
         self.admin.topics.create(TOPIC, queues=2)
-        with escrowmq.Producer(nameserver, group="orders") as producer:
-            for number in range(COUNT):
-                producer.send(TOPIC, str(Member(f"id-{number}", "paid")).encode())
+        self.send("id", COUNT)
+
+    def send(self, name: str, count: int) -> None:
+        """Announce so many commits."""
+        with escrowmq.Producer(self._nameserver, group="orders") as producer:
+            for number in range(count):
+                producer.send(TOPIC, str(Member(f"{name}-{number}", "paid")).encode())
 
     def new_reader(self) -> AnnouncementReader:
         reader = AnnouncementReader(self._nameserver, sets=self.sets, business=Idle())
@@ -156,6 +160,20 @@ def test_a_queue_that_is_shorter_than_it_was_is_read_all_the_same(announced: Ann
         announced.sets.note_begun(f"{TOPIC}/broker-a/{number}", 1_000)
     announced.new_reader()
     announced.until_all_are_in_the_set()
+
+
+def test_a_topic_that_was_recreated_and_is_longer_is_read_from_its_beginning(
+    announced: Announced,
+) -> None:
+    """As many announcements as the old one had were taken for those that were read before."""
+    announced.new_reader()
+    announced.until_all_are_in_the_set()
+    announced.close_readers()
+    announced.admin.topics.delete(TOPIC)
+    announced.admin.topics.create(TOPIC, queues=2)
+    announced.send("other", 3 * COUNT)
+    announced.new_reader()
+    until("all are announced", lambda: announced.sets.counts()[0] == 4 * COUNT)
 
 
 class Failing:

@@ -141,6 +141,20 @@ def test_what_is_announced_again_below_the_position_is_not_added(redis_server: R
     assert sets.read_place("q") == 6
 
 
+@pytest.mark.parametrize("decodes", [False, True])
+def test_the_time_of_the_last_announcement_is_that_of_the_position(
+    redis_server: RedisServer, decodes: bool
+) -> None:
+    sets = RedisSets(redis.Redis.from_url(redis_server.url, decode_responses=decodes))
+    assert sets.read_time("q", 0) is None
+    assert sets.announce_read({"x@paid": 3}, queue="q", first=0, until=4, stored_ms=1_700)
+    assert (sets.read_place("q"), sets.read_time("q", 4)) == (4, 1_700)
+    assert sets.announce_read({"x@paid": 1}, queue="q", first=0, until=2, stored_ms=1_500)
+    assert sets.read_time("q", 4) == 1_700
+    sets.keep_place("q", 5)  # as an older release does, which stores no time
+    assert sets.read_time("q", 5) is None
+
+
 def test_only_one_holds_a_lease_and_it_ends_with_its_holder(redis_server: RedisServer) -> None:
     with RedisLease(redis_server.url, "redo", span_s=0.3) as lease:
         assert lease.is_held

@@ -11,6 +11,7 @@ server's position is lower than the group's, the reader goes back to it.
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import threading
 from collections.abc import Iterable
@@ -40,6 +41,7 @@ _MISSING_MAX: Final = 10_000
 """Limit of the members that a worker remembers to add later; if the server fails for more, the
 oldest are dropped."""
 
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TAKEN_MAX: Final = 32
 _RECEIVE_S: Final = 1.0
 
@@ -241,15 +243,27 @@ class AnnouncementReader:
             )
             self._consumer.seek(queue, place)
             self._set_back_to[name] = place
-        elif place > reached and place > self._end_of_queue(queue, reached):
-            _log.warning("%s is shorter than it was, and is read from %d on", name, reached)
-            self._sets.keep_place(name, reached)
+        elif place > reached:
+            stored_ms = self._sets.read_time(name, place)
+            try:
+                is_another = self._is_another(queue, place, stored_ms)
+            finally:
+                self._consumer.seek(queue, reached)
+            if is_another:
+                _log.warning("%s is not what it was, and is read from %d on", name, reached)
+                self._sets.keep_place(name, reached)
 
-    def _end_of_queue(self, queue: escrowmq.MessageQueue, reached: int) -> int:
+    def _is_another(self, queue: escrowmq.MessageQueue, place: int, stored_ms: int | None) -> bool:
+        """Whether a queue was recreated since it was read up to a place: it is shorter, or has
+        messages before the place that are younger than the last one read there. Leaves the consumer
+        elsewhere in the queue."""
         self._consumer.seek(queue, "last")
-        end = self._consumer.position(queue)
-        self._consumer.seek(queue, reached)
-        return end
+        if place > self._consumer.position(queue):
+            return True
+        if stored_ms is None:
+            return False
+        self._consumer.seek(queue, _EPOCH + dt.timedelta(milliseconds=stored_ms + 1))
+        return self._consumer.position(queue) < place
 
     def _skip_removed(self, name: str, place: int, first: int) -> None:
         """Skip announcements that the server lacks and that are no longer in the topic. Log
@@ -307,7 +321,10 @@ class AnnouncementReader:
         if place is not None and place < first and self._sets.read_place(name) == place:
             self._skip_removed(name, place, first)
         until = max(one.queue_offset for one in taken) + 1
-        is_kept = self._sets.announce_read(offsets, queue=name, first=first, until=until)
+        stored_ms = max(taken, key=lambda one: one.queue_offset).stored_ms
+        is_kept = self._sets.announce_read(
+            offsets, queue=name, first=first, until=until, stored_ms=stored_ms
+        )
         if is_kept:
             self._set_back_to.pop(name, None)
         return is_kept

@@ -25,7 +25,7 @@ local reached = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or '0')
 if reached < tonumber(ARGV[2]) then
     return 0
 end
-local at = 4
+local at = 5
 for number = 2, #KEYS do
     local until_at = at + 2 * tonumber(ARGV[at])
     local fresh = {}
@@ -40,7 +40,8 @@ for number = 2, #KEYS do
     at = until_at + 1
 end
 if reached < tonumber(ARGV[3]) then
-    redis.call('hset', KEYS[1], ARGV[1], ARGV[3])
+    redis.call('hset', KEYS[1], ARGV[1], ARGV[3],
+        ARGV[1] .. '@', ARGV[3] .. ':' .. ARGV[4])
 end
 return 1
 """
@@ -48,6 +49,10 @@ return 1
 snapshots and replicas have both or neither. It skips announcements below the stored position: a
 reader that was killed before it committed its offset has added them, and they may have been matched
 and removed since."""
+
+_TIME_MARK: Final = "@"
+"""After a queue's name in the hash of positions: the position again, a colon, and the time of the
+announcement before it. No name of a topic or broker has it."""
 
 _ARGUMENTS_MAX: Final = 1_000
 """Limit of the members per call; Lua's unpack accepts some thousands."""
@@ -82,13 +87,13 @@ class RedisSets:
         self._add_members("announced", members)
 
     def announce_read(
-        self, offsets: Mapping[str, int], *, queue: str, first: int, until: int
+        self, offsets: Mapping[str, int], *, queue: str, first: int, until: int, stored_ms: int = 0
     ) -> bool:
-        """Add commits that were announced between two offsets of a queue, each with its offset.
-        Those added before are skipped. Return False, and add nothing, if the server has lost the
-        announcements before the first offset."""
+        """Add commits that were announced between two offsets of a queue, each with its offset; the
+        last one was stored at `stored_ms`. Those added before are skipped. Return False, and add
+        nothing, if the server has lost the announcements before the first offset."""
         buckets = self._group_by_bucket(offsets)
-        words: list[str | int] = [queue, first, until]
+        words: list[str | int] = [queue, first, until, stored_ms]
         for some in buckets.values():
             if len(some) > _ARGUMENTS_MAX:
                 raise UsageError(
@@ -229,6 +234,14 @@ class RedisSets:
     def keep_place(self, queue: str, until: int) -> None:
         """Store that all announcements below this offset are read."""
         self._redis.hset(self._positions_key(), queue, str(until))
+
+    def read_time(self, queue: str, place: int) -> int | None:
+        """Return when the last announcement below an offset was stored, in ms by its broker's
+        clock; None if that is unknown, or it is not the last one that was read."""
+        found = self._redis.hget(self._positions_key(), queue + _TIME_MARK) or "0:0"
+        text = found.decode() if isinstance(found, bytes) else str(found)
+        until, _, stored_ms = text.partition(":")
+        return int(stored_ms) or None if int(until) == place else None
 
     def read_mark(self) -> str | None:
         """Return the last mark stored by `keep_mark`: a position in the business's list of
