@@ -91,6 +91,7 @@ class _CheckQueue:
         self.waiting: collections.deque[_PendingCheck] = collections.deque()
         self.running_max = running_max
         self.running_count = 0
+        self.is_starting = False
         self.workers = Workers(threads_max=running_max, name=name)
 
     def close(self) -> None:
@@ -219,11 +220,22 @@ class CheckAnswerer:
         return found
 
     def _start_waiting(self, line: _CheckQueue) -> None:
-        while line.waiting and line.running_count < line.running_max:
-            # Spawn first: if that is refused, the check keeps waiting, and no slot is lost.
-            self._instance.spawn(self._run_check(line.waiting[0], line))
-            line.waiting.popleft()
-            line.running_count += 1
+        # A task may run before `spawn` returns (asyncio.eager_task_factory), and come here again.
+        if line.is_starting:
+            return
+        line.is_starting = True
+        try:
+            while line.waiting and line.running_count < line.running_max:
+                asked = line.waiting.popleft()
+                line.running_count += 1
+                try:
+                    self._instance.spawn(self._run_check(asked, line))
+                except EscrowMQError:  # it keeps waiting, and no slot is lost
+                    line.waiting.appendleft(asked)
+                    line.running_count -= 1
+                    raise
+        finally:
+            line.is_starting = False
 
     async def _run_check(self, asked: _PendingCheck, line: _CheckQueue) -> None:
         outcome: Outcome | None = None

@@ -212,8 +212,11 @@ class ClientInstance:
                 "fewer calls at a time"
             )
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
+        if task.done():  # it began and ended at once (asyncio.eager_task_factory)
+            self._on_task_done(task)
+        else:
+            self._tasks.add(task)
+            task.add_done_callback(self._on_task_done)
         return task
 
     def run_every(

@@ -65,9 +65,10 @@ class PopRenewals:
     def renew_now(self, messages: Sequence[HeldMessage]) -> asyncio.Task[None]:
         """Renew messages now. Raises ClientClosed or UsageError if no task can be started."""
         task = self.instance.spawn(self._renew_all(messages))
-        for message in messages:
-            assert message.delivery_state is not None
-            self._under_way[message.delivery_state] = task
+        if not task.done():
+            for message in messages:
+                assert message.delivery_state is not None
+                self._under_way[message.delivery_state] = task
         return task
 
     async def _renew_all(self, messages: Sequence[HeldMessage]) -> None:
@@ -76,7 +77,7 @@ class PopRenewals:
         finally:
             for message in messages:
                 assert message.delivery_state is not None
-                del self._under_way[message.delivery_state]
+                self._under_way.pop(message.delivery_state, None)
 
     async def _renew_one(self, message: HeldMessage) -> None:
         state, asked_s = message.delivery_state, self.instance.now()

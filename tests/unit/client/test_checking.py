@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from typing import Any
 
@@ -11,6 +12,7 @@ from escrowmq.aio import Message, Outcome, Producer
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
+from escrowmq.client import instance
 from escrowmq.client.checking import NoMarkerFound
 from escrowmq.client.producer import INNER_GROUP
 from escrowmq.codec.client_bodies import HeartbeatBody
@@ -439,5 +441,51 @@ def test_a_producer_that_gets_a_database_makes_its_group_known() -> None:
                 assert Request.HEART_BEAT not in broker.codes()
                 producer.add_database_check(lambda message: None)
                 await broker.until(lambda: Request.HEART_BEAT in broker.codes())
+
+    run(go)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 has no eager tasks")
+def test_checks_are_answered_where_tasks_begin_at_once() -> None:
+    """Each check was begun again and again, because it was still the first one that waited."""
+    seen: list[str] = []
+
+    async def check(message: Any) -> Outcome:
+        seen.append(message.keys[0])
+        return Outcome.ROLLBACK
+
+    async def go() -> None:
+        factory: Any = getattr(asyncio, "eager_task_factory")  # noqa: B009 - mypy knows 3.11
+        asyncio.get_running_loop().set_task_factory(factory)
+        async with (
+            a_place("T") as (names, broker),
+            Producer(names.address, group="PG", topics=["T"], check=check),
+        ):
+            await broker.until(lambda: broker.links)
+            for number in range(50):
+                ask(broker.links[0], KEYS=f"k{number}")
+            await broker.until(lambda: len(ends(broker)) == 50)
+
+    run(go)
+    assert seen == [f"k{number}" for number in range(50)]
+
+
+def test_a_check_for_which_no_task_can_be_begun_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        async with (
+            a_place("T") as (names, broker),
+            Producer(
+                names.address, group="PG", topics=["T"], check=lambda _: Outcome.COMMIT
+            ) as producer,
+        ):
+            await broker.until(lambda: broker.links)
+            with monkeypatch.context() as few:
+                few.setattr(instance, "TASKS_MAX", 0)
+                ask(broker.links[0])
+                await broker.until(lambda: broker.replies)
+            queue = producer._checks._queue
+            assert (len(queue.waiting), queue.running_count) == (1, 0)
+            ask(broker.links[0])
+            await broker.until(lambda: len(ends(broker)) == 2)
 
     run(go)

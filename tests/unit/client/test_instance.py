@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -451,5 +452,25 @@ def test_a_broker_is_dialled_again_although_too_much_was_under_way(
             monkeypatch.undo()
             presence._start_connecting(address)
             assert address not in presence._redials
+
+    run(go)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 has no eager tasks")
+def test_work_that_ends_at_once_is_not_under_way() -> None:
+    """A program that did not wait in between had 10,000 tasks, although all had ended."""
+
+    async def nothing() -> int:
+        return 1
+
+    async def go() -> None:
+        factory: Any = getattr(asyncio, "eager_task_factory")  # noqa: B009 - mypy knows 3.11
+        asyncio.get_running_loop().set_task_factory(factory)
+        async with a_place() as place:
+            instance = place.instance()
+            await instance.open()
+            count = len(instance._tasks)
+            assert await instance.spawn(nothing()) == 1
+            assert len(instance._tasks) == count
 
     run(go)
