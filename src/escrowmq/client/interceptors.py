@@ -81,7 +81,7 @@ class InterceptorCalls:
         if not self.interceptors:
             return
         for message in messages:
-            message.properties = dict(message.properties)
+            message.properties = dict(message.properties or ())
         for each in self.interceptors:
             if is_batch:
                 _call_safely(each.before_send_many, messages)

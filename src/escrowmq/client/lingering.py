@@ -163,7 +163,7 @@ class LingeringSends:
         self._open.add(item)
         if queue is not None and queue.topic != out.topic:
             queue = MessageQueue(out.topic, queue.broker_name, queue.queue_id)
-        order_key = "" if queue is not None else message.order_key
+        order_key = "" if queue is not None else message.order_key or ""
         leave_now = self._groups.add(
             BatchDestination(out.topic, order_key, queue),
             item,

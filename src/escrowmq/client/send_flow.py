@@ -263,7 +263,7 @@ class SendDispatch:
                 raise InvalidMessage(
                     f"message {index} has a delay, which no batch can have; send it with send()"
                 )
-            groups.setdefault((message.topic, message.order_key), []).append(index)
+            groups.setdefault((message.topic, message.order_key or ""), []).append(index)
         results: dict[int, SendResult] = {}
         for indexes in groups.values():
             for chunk in split_into_batches(

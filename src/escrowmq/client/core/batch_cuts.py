@@ -20,8 +20,9 @@ def split_into_batches(
     room = 0
     for index in indexes:
         message = messages[index]
-        texts = [message.tag, message.order_key, *message.key_list]
-        texts += [*message.properties, *message.properties.values()]
+        properties = message.properties or {}
+        texts = [message.tag or "", message.order_key or "", *message.key_list]
+        texts += [*properties, *properties.values()]
         size = len(message.body) + _ENTRY_SIZE + 4 * sum(map(len, texts))
         if size > room:
             batches.append([])

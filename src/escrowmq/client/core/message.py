@@ -45,7 +45,7 @@ class Message(msgspec.Struct):
     @property
     def key_list(self) -> list[str]:
         """The keys as a list, in whatever form they were given."""
-        return [self.keys] if isinstance(self.keys, str) else self.keys
+        return [self.keys] if isinstance(self.keys, str) else self.keys or []
 
 
 def snapshot_of(message: Message) -> Message:

@@ -130,7 +130,7 @@ class OutgoingMessage(msgspec.Struct, kw_only=True):
 
 def properties_of(message: Message, *, unique_key: str) -> dict[str, str]:
     """Return the message's properties, including those for its tag, keys, order and time."""
-    found = dict(message.properties)
+    found = dict(message.properties or ())  # None is taken, as for tag, keys and order key
     if message.keys:
         found[Property.KEYS] = KEYS_SEPARATOR.join(message.key_list)
     if message.tag:

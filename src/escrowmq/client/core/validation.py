@@ -120,7 +120,7 @@ def _check_texts(message: Message) -> None:
         )
     found: list[tuple[str, object]] = [("tag", message.tag), ("order_key", message.order_key)]
     for name, value in found:
-        if not isinstance(value, str):
+        if not (isinstance(value, str) or value is None):
             raise InvalidMessage(f"{name}={value!r}; a text is expected")
 
 
