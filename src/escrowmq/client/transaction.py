@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime as dt
 import logging
@@ -141,10 +142,11 @@ class Transaction(TidyCompletion):
         self._producer.check_open()
         if self._first is None:
             self._bundle = self._producer.dispatch.new_id()
+            self._first_send = asyncio.Lock()
             self._course.begin(self._bundle)
             return self
         try:
-            await self._send(self._first)
+            await self._record_when_stored(self._first, self._store(self._first))
         except BaseException:
             self.abandon()
             raise
@@ -196,7 +198,7 @@ class Transaction(TidyCompletion):
             self.abandon()
             raise
         if self._course.is_abandoned:  # an interrupt came before the answer
-            await self._roll_back_quietly()
+            await self._end_quietly()
         return self
 
     def abandon(self) -> None:
@@ -205,7 +207,7 @@ class Transaction(TidyCompletion):
             return
         self._course.mark_abandoned()
         if self._halves and not self._is_over:
-            work = self._roll_back_quietly()
+            work = self._end_quietly()
             with contextlib.suppress(ClientClosed):
                 self._producer.instance.spawn(work)
 
@@ -263,7 +265,7 @@ class Transaction(TidyCompletion):
         if error is not None:
             await self._end_quietly(self._outcome_after(error))
         elif self._failure is not None:
-            await self._roll_back_quietly()
+            await self._end_quietly()
             raise half_safety.transaction_broken_error(self._failure)
         else:
             await self.settle(self._plan)
@@ -281,8 +283,7 @@ class Transaction(TidyCompletion):
     ) -> SendResult:
         """Store one more message, invisible until all of them appear together. Only for a
         transaction that was made without a message; all messages go to one broker."""
-        if self._is_over or not self._is_begun:
-            raise UsageError("messages can only be sent inside the transaction's block")
+        self._check_inside()
         if self._is_decided_elsewhere:
             raise UsageError("nothing can be added after database_decides(); send before it")
         if not self._bundle:
@@ -295,14 +296,19 @@ class Transaction(TidyCompletion):
                 f"a transaction has at most {BUNDLE_MESSAGES_MAX} messages; put more into each"
             )
         message = snapshot_of(make_message(topic, body, fields))
-        if self._halves and not self._halves[0].signed_id:
+        # The first message chooses the broker of all: others that are sent meanwhile wait for it.
+        async with contextlib.nullcontext() if self._halves else self._first_send:
+            self._check_inside()
+            if not self._halves:
+                return await self._record_when_stored(message, self._store(message))
+        if not self._halves[0].signed_id:
             await self.settle(Outcome.ROLLBACK)
             raise ManyMessagesUnsupported(
                 f"broker {self._halves[0].broker_name} does not support transactions of several "
                 f"messages, only EscrowMQ's do; nothing was delivered, use one message or one "
                 "of those brokers"
             )
-        return await self._send(message)
+        return await self._record_when_stored(message, self._store(message))
 
     def database_decides(self) -> Awaitable[None]:
         """From here on your database decides the outcome: call it right before its commit. It does
@@ -427,10 +433,7 @@ class Transaction(TidyCompletion):
                 "block, or call begin() first"
             )
 
-    async def _roll_back_quietly(self) -> None:
-        await self._end_quietly(Outcome.ROLLBACK)
-
-    async def _end_quietly(self, outcome: Outcome) -> None:
+    async def _end_quietly(self, outcome: Outcome = Outcome.ROLLBACK) -> None:
         """Send the END after the block's own exception, which the caller gets. If the END fails
         too, that is only logged, because the broker will check."""
         try:
@@ -439,8 +442,9 @@ class Transaction(TidyCompletion):
             self._error = error
             _log.warning("%s", error)
 
-    async def _send(self, message: Message) -> SendResult:
-        return await self._record_when_stored(message, self._store(message))
+    def _check_inside(self) -> None:
+        if self._is_over or not self._is_begun:
+            raise UsageError("messages can only be sent inside the transaction's block")
 
     async def _record_when_stored(
         self, message: Message, work: Awaitable[tuple[SendAnswer, SendResult]]
@@ -453,8 +457,9 @@ class Transaction(TidyCompletion):
             self._failure = error
             raise
         result = stored[1]
-        if not is_stored_safely(result):
-            await self._roll_back_unsafe(result)
+        if not (is_stored_safely(result) or self._producer.options.accepts_unsafe_halves):
+            await self._end_quietly()
+            raise half_safety.half_not_safe_error(result)
         return result
 
     def _record_stored(self, message: Message, stored: tuple[SendAnswer, SendResult]) -> None:
@@ -492,9 +497,3 @@ class Transaction(TidyCompletion):
         if self._check_after_s:
             found[Property.CHECK_IMMUNITY_TIME] = str(self._check_after_s)
         return found
-
-    async def _roll_back_unsafe(self, result: SendResult) -> None:
-        if self._producer.options.accepts_unsafe_halves:
-            return
-        await self._roll_back_quietly()
-        raise half_safety.half_not_safe_error(result)

@@ -23,7 +23,7 @@ from escrowmq.errors import (
     UsageError,
 )
 
-from .peer import Peer, a_place, ends, stored
+from .peer import Peer, a_peer, a_place, ends, stored
 
 SEND = Request.SEND_MESSAGE_V2
 END = Request.END_TRANSACTION
@@ -447,5 +447,49 @@ def test_what_has_not_begun_cannot_end() -> None:
                     await tx.settle("COMMIT")  # type: ignore[arg-type]
                 await tx.settle(Outcome.COMMIT)
             assert len(ends(broker)) == 1
+
+    run(go)
+
+
+def test_messages_that_are_sent_at_the_same_time_go_to_one_broker() -> None:
+    """Each chose a broker of its own as long as no first message was stored. The END went to one of
+    them, and said that there were more messages than it had."""
+
+    async def go() -> None:
+        async with a_peer() as names, a_peer() as one, a_peer() as other:
+            names.be_name_server(one.address, topics=("T",), others={"other": other.address})
+            for peer in (one, other):
+                peer.answers[Request.SEND_MESSAGE_V2] = lambda link, command: stored(
+                    link, command, signed_id="signed"
+                )
+            async with Producer(
+                names.address, group="PG", check=lambda _: Outcome.COMMIT
+            ) as producer:
+                async with producer.transaction() as tx:
+                    await asyncio.gather(*(tx.send("T", b"%d" % n) for n in range(6)))
+                counts = [peer.codes().count(Request.SEND_MESSAGE_V2) for peer in (one, other)]
+                assert sorted(counts) == [0, 6]
+                (end,) = [*ends(one), *ends(other)]
+                assert end["escrowCount"] == "6"
+
+    run(go)
+
+
+def test_no_message_is_stored_behind_the_end_for_which_the_first_one_was_waited_for() -> None:
+    async def go() -> None:
+        async with (
+            a_place("T", signed_id="signed") as (names, broker),
+            Producer(names.address, group="PG", check=lambda _: Outcome.COMMIT) as producer,
+        ):
+            held: list[Any] = []
+            broker.answers[Request.SEND_MESSAGE_V2] = lambda *asked: held.append(asked)
+            tx = await producer.transaction().begin()
+            sends = [asyncio.create_task(tx.send("T", b"x")) for _ in range(2)]
+            await broker.until(lambda: held)
+            await tx.settle(Outcome.ROLLBACK)
+            stored(*held[0], signed_id="signed")
+            results = await asyncio.gather(*sends, return_exceptions=True)
+            assert isinstance(results[1], UsageError)
+            assert broker.codes().count(Request.SEND_MESSAGE_V2) == 1
 
     run(go)
