@@ -18,6 +18,7 @@ from kombu.transport import virtual
 from kombu.utils.json import dumps
 from kombu.utils.uuid import uuid
 
+from escrowmq.base.message import KEYS_SEPARATOR
 from escrowmq.client.blocking.admin import Admin
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.client_settings import Credentials
@@ -38,6 +39,7 @@ DELAY_MAX: Final = dt.timedelta(days=3) - dt.timedelta(minutes=5)
 """Brokers delay a message by at most this time (timerMaxDelaySec); tasks that are due later then
 wait at a worker."""
 
+_KEY_SIZE_MAX: Final = 255
 COMMIT_INTERVAL_MS: Final = 1_000
 SPAN_MAX: Final = 128
 """Default of `prefetch_span_max`. A group's offset in a queue stays at the oldest message that is
@@ -308,12 +310,11 @@ class Transport(virtual.Transport):
     def send(self, topic: str, message: Payload) -> None:
         """Store a message; if it has an ETA, it becomes visible then."""
         headers = message.get("headers") or {}
-        task_id = headers.get("id")
         self._open_producer().send(
             Message(
                 topic,
                 dumps(message).encode(),
-                keys=[task_id] if isinstance(task_id, str) else [],
+                keys=_keys_of(headers.get("id")),
                 deliver_at=_visible_at(headers.get("eta")),
             )
         )
@@ -379,6 +380,13 @@ class Transport(virtual.Transport):
 def _address_of_url(client: Any) -> str | None:
     """Return the URL's address; NAMESRV_ADDR of the environment if it has none."""
     return f"{client.hostname}:{client.port or PORT}" if client.hostname else None
+
+
+def _keys_of(task_id: object) -> list[str]:
+    """Return the id of a task as the key by which its message is found; none if it cannot be a key.
+    Programs choose ids of any form."""
+    is_key = isinstance(task_id, str) and task_id.isprintable() and len(task_id) <= _KEY_SIZE_MAX
+    return [str(task_id)] if is_key and task_id and KEYS_SEPARATOR not in str(task_id) else []
 
 
 def _visible_at(eta: object) -> dt.datetime | None:

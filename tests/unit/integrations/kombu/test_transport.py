@@ -125,3 +125,20 @@ def test_who_consumes_with_acknowledgements_after_one_without_has_them(channel: 
     channel._get("q")
     assert handed.told == []
     assert len(channel.held) == 1
+
+
+@pytest.mark.parametrize(
+    ("task_id", "keys"),
+    [
+        ("0b9c7f1e", ["0b9c7f1e"]), ("order 5", []), ("a\x01b", []), ("", []), (5, []),
+        ("x" * 40_000, []), ("ü", ["ü"]),
+    ],
+)  # fmt: skip
+def test_a_task_may_have_any_id(
+    escrowmq_broker: Broker, channel: Channel, task_id: object, keys: list[str]
+) -> None:
+    """One that cannot be a key of a message refused the whole task."""
+    message = channel.prepare_message("b", headers={"id": task_id})
+    channel.basic_publish(message, "", "tasks")
+    (found,) = escrowmq_broker.messages("celery-tasks")
+    assert found.keys == keys
