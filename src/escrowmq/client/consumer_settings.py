@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -13,7 +12,7 @@ from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
 from escrowmq.client.client_settings import ClientOptions, unknown_setting_error
 from escrowmq.client.core.allocation import STRATEGIES
-from escrowmq.client.core.callables import has_yield
+from escrowmq.client.core.callables import has_yield, takes_one_argument
 from escrowmq.client.core.hooks import Interceptor
 from escrowmq.client.core.redelivery import ATTEMPTS_DEFAULT, BROKER_DECIDES, delay_level
 from escrowmq.client.core.routes import MessageQueue
@@ -233,14 +232,14 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
                 f"handler={self.handler!r} has a yield, so calling it runs none of its code; "
                 "give a function that handles the message when it is called"
             )
-        if self.handler is not None and not _takes_one_argument(self.handler):
+        if self.handler is not None and not takes_one_argument(self.handler):
             raise UsageError(
                 f"handler={self.handler!r} cannot be called with one argument, the message (a list "
                 "of them when batch_max is above 1)"
             )
         for name in ("on_assigned", "on_revoked"):
             value = getattr(self, name)
-            if value is not None and (not callable(value) or not _takes_one_argument(value)):
+            if value is not None and (not callable(value) or not takes_one_argument(value)):
                 raise UsageError(f"{name}={value!r} cannot be called with one argument, the queues")
             if value is not None and self.mode == "pop":
                 raise UsageError(
@@ -258,16 +257,6 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
             )
         if not self.topic and (self.tags or self.sql):
             raise UsageError("tags= and sql= apply to topic=, which is not given")
-
-
-def _takes_one_argument(handler: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(handler).bind(None)
-    except TypeError:
-        return False
-    except ValueError:  # written in C, and says nothing about itself
-        return True
-    return True
 
 
 def split_consumer_settings(

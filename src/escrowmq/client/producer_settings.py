@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypedDict
 import msgspec
 
 from escrowmq.client.client_settings import ClientOptions, Credentials, unknown_setting_error
+from escrowmq.client.core.callables import has_yield, takes_one_argument
 from escrowmq.client.core.hooks import Interceptor
 from escrowmq.client.core.message import Delay, Message, Moment, ReceivedMessage
 from escrowmq.client.core.sending import Outcome
@@ -165,6 +166,25 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
             raise UsageError(f"topics={self.topics!r}; a list of names is expected")
         for topic in self.topics:
             check_topic(topic)
+        self._check_functions()
+
+    def _check_functions(self) -> None:
+        """Raise UsageError for a check that would fail each time a broker asks."""
+        given: dict[str, object] = {"check": self.check}
+        checkers: object = self.checkers
+        if not isinstance(checkers, Mapping):
+            raise UsageError(f"checkers={checkers!r}; a dict of names and checks is expected")
+        given |= {f"checkers[{name!r}]": check for name, check in checkers.items()}
+        if self.listener is not None:
+            given["listener.check"] = getattr(self.listener, "check", self.listener)
+        for name, check in given.items():
+            if check is None:
+                continue
+            if not callable(check) or has_yield(check) or not takes_one_argument(check):
+                raise UsageError(
+                    f"{name}={check!r}; a function that takes a message and returns its outcome "
+                    "is expected"
+                )
 
     @property
     def has_checks(self) -> bool:

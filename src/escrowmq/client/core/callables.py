@@ -1,10 +1,11 @@
-"""Finds out whether calling a user's function runs its code, or only makes a coroutine or a
-generator."""
+"""Finds out what calling a user's function does: run its code, or only make a coroutine or a
+generator; and whether it takes what it would be given."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 
@@ -19,6 +20,17 @@ def has_yield(function: object) -> bool:
         inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each)
         for each in _unwrap_callable(function)
     )
+
+
+def takes_one_argument(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called with one argument, as far as it says."""
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # written in C, and says nothing about itself
+        return True
+    return True
 
 
 def _unwrap_callable(function: object) -> tuple[Any, Any]:
