@@ -21,7 +21,6 @@ from escrowmq.errors import (
     EscrowMQError,
     PermissionDenied,
     RouteMissing,
-    TransportError,
     response_error,
 )
 
@@ -71,7 +70,7 @@ class Rebalancer:
         self._is_over = False
         self._round = asyncio.Lock()
         self._silent: set[str] = set()
-        """Brokers that did not answer in this round; the others are asked before them."""
+        """Brokers that listed no members in this round; the others are asked before them."""
         self._logged_failures: dict[str, type[EscrowMQError]] = {}
 
     def request_round(self) -> None:
@@ -152,14 +151,16 @@ class Rebalancer:
         return allocate(self._strategy, queues, members=members, me=me)
 
     async def _fetch_members_from_any(self, broker_names: list[str]) -> list[str]:
-        """Return the members that the first of these brokers lists that answers. Members ask in the
-        same order, so that they see the same list. RocketMQ's clients choose at random, so that one
-        silent broker does not keep them from the queues of the others either."""
+        """Return the members as listed by the first of these brokers that answers. Members ask in
+        the same order, so that they see the same list. RocketMQ's clients choose at random, so that
+        one silent broker does not keep them from the queues of the others either."""
         names = sorted(broker_names, key=lambda name: name in self._silent)
         for name in names[:-1]:
             try:
                 return await self._fetch_members(name)
-            except (TransportError, RouteMissing) as error:
+            except PermissionDenied:
+                raise
+            except EscrowMQError as error:
                 self._silent.add(name)
                 _log.debug("broker %s does not list the members of the group: %s", name, error)
         return await self._fetch_members(names[-1])

@@ -13,7 +13,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.rebalance import AssignedConsumer, Rebalancer
-from escrowmq.errors import RequestTimeout
+from escrowmq.errors import BrokerBusy, EscrowMQError, RequestTimeout
 
 from .peer import DEADLINE_S, a_peer
 from .test_consumer import QUICK, Script, record
@@ -120,13 +120,14 @@ def test_a_broker_that_does_not_answer_keeps_no_member_from_the_queues_of_others
     asyncio.run(go())
 
 
-def test_a_silent_broker_costs_one_timeout_a_round() -> None:
+@pytest.mark.parametrize("error", [RequestTimeout("planted"), BrokerBusy("planted", code=2)])
+def test_a_silent_broker_costs_one_timeout_a_round(error: EscrowMQError) -> None:
     asked: list[str] = []
 
     async def request(address: str, code: int, fields: dict[str, str]) -> Command:
         asked.append(address)
         if address == "a":
-            raise RequestTimeout("planted")
+            raise error
         return Command(code=0, body=b'{"consumerIdList":["me"]}')
 
     async def queues_of(topic: str) -> list[MessageQueue]:
