@@ -143,7 +143,8 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
     handler, or the body of a loop over the consumer, has the message, up to `consume_timeout_ms`.
     After `receive()` it is not renewed."""
     offsets_folder: str = ""
-    """The folder in which a broadcasting consumer stores its offsets."""
+    """The folder in which a broadcasting consumer stores its offsets. Each process needs one of its
+    own: two members of a group would overwrite each other's."""
     interceptors: Sequence[Interceptor] = ()
     """For tracing and metrics."""
     trace: bool | str = False
