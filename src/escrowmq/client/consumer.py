@@ -233,7 +233,9 @@ class Consumer(KeywordOnly, TidyCompletion):
     # -- topics ------------------------------------------------------------------------------
 
     async def subscribe(self, topic: str, *, tags: str = "", sql: str = "") -> None:
-        """Subscribe to one more topic, or to other messages of a topic, as all members must."""
+        """Subscribe to one more topic, or to other messages of a topic, as all members must. A
+        request that a broker holds goes on with the former condition, for up to `pull_wait_ms`;
+        with `mode="pop"`, messages that only the new one matches are skipped meanwhile."""
         self._check_usable()
         wanted = self._checked_subscription(topic, tags=tags, sql=sql)
         await self._check_filter(wanted)

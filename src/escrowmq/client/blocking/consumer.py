@@ -271,7 +271,9 @@ class Consumer(KeywordOnly, BlockingClient[_ConsumerEngine]):
 
     def subscribe(self, topic: str, *, tags: str = "", sql: str = "") -> None:
         """Subscribe to one more topic, or to other messages of a topic. All members of a group must
-        have the same subscriptions."""
+        have the same subscriptions. A request that a broker holds goes on with the former
+        condition, for up to `pull_wait_ms`; with `mode="pop"`, messages that only the new one
+        matches are skipped meanwhile."""
         self._portal.call(self._inner.subscribe(topic, tags=tags, sql=sql))
 
     def unsubscribe(self, topic: str) -> None:
