@@ -389,3 +389,16 @@ def test_an_error_for_one_more_caller_is_told_as_the_first() -> None:
 def test_odd_settings_are_refused(settings: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         Producer("127.0.0.1:1", group="PG", **settings)  # type: ignore[arg-type]
+
+
+def test_half_a_character_uses_up_no_room() -> None:
+    async def go() -> None:
+        async with lingering("T", inflight_max=2) as (_, producer):
+            for _ in range(3):
+                with pytest.raises(InvalidMessage, match="half a character"):
+                    await producer.send("T", b"x", tag="\ud83d")
+            (task,) = await send_all(producer, Message("T", b"x"))
+            await producer.flush()
+            await task
+
+    run(go)

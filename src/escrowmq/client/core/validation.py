@@ -164,7 +164,13 @@ def check_encoded_properties(text: str, names_count: int) -> None:
                 "a property, tag or key contains the character 0x01 or 0x02, which the "
                 "protocol reserves; encode it, for example with base64"
             )
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidMessage(
+            f"a property, tag or key contains half a character ({error.reason}), as the names of "
+            "files can whose encoding is unknown; encode it, for example with base64"
+        ) from error
     if size > PROPERTIES_SIZE_MAX:
         raise InvalidMessage(
             f"the properties have {size} bytes; at most {PROPERTIES_SIZE_MAX} are allowed, "

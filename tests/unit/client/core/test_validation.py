@@ -155,3 +155,12 @@ def test_properties_that_the_protocol_cannot_carry_are_refused() -> None:
         check_encoded_properties(most, 0)
         with pytest.raises(InvalidMessage, match=f"have {PROPERTIES_SIZE_MAX + 1} bytes"):
             check_encoded_properties(most + "x", 0)
+
+
+@pytest.mark.parametrize("half", ["\ud83d", "report-\udce9.pdf"])
+def test_half_a_character_is_refused(half: str) -> None:
+    """It raised UnicodeEncodeError, with `linger_ms` once room was reserved for the message: after
+    `inflight_max` of them nothing was sent any more."""
+    with pytest.raises(InvalidMessage, match="half a character"):
+        check_encoded_properties(f"TAGS\x01{half}\x02", 1)
+    check_encoded_properties("TAGS\x01😀\x02", 1)
