@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import stat
 import subprocess
 import threading
@@ -22,6 +23,29 @@ def port_of(address: str) -> int:
 
 def admin(password: str) -> LocalUser:
     return LocalUser(name="admin", password=password, may_change=True)
+
+
+def own_address() -> str:
+    """The address of this machine that others know, if it has one; else that of loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            asked.connect(("198.51.100.1", 9))  # sends nothing
+        except OSError:
+            return "127.0.0.1"
+        return str(asked.getsockname()[0])
+
+
+def test_the_console_settles_where_the_broker_listens_on_another_address(tmp_path: Path) -> None:
+    host = own_address()
+    where = ["--host", "0.0.0.0", "--set", f"brokerIP1={host}", "--http-port", "0"]
+    with Server(tmp_path / "store", *where) as server:
+        assert server.broker.startswith((f"{host}:", "0.0.0.0:"))
+        browser = Browser(port_of(server.http))
+        password = (tmp_path / "store" / "config" / "consolePassword").read_text().strip()
+        assert browser.log_in(admin(password)).status == 303
+        page = browser.get("/transactions")
+        assert page.status == 200, page.words()
+        assert "event=denial" not in server.errors.read_text()
 
 
 def test_serve_has_a_console_and_says_where_its_password_is(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How the broker identifies itself to others."""
+"""How the broker identifies itself to others, and how its own process does to it."""
 
 from __future__ import annotations
 
@@ -15,3 +15,6 @@ class Identity:
         self.started_ms = 0
         self.release = ""
         """The release of EscrowMQ; set by the process."""
+        self.operator: tuple[str, str] | None = None
+        """Name and secret with which the console in this process signs its requests; set by the
+        process, if it has a console."""

@@ -33,7 +33,8 @@ class ConsoleOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     users: tuple[LocalUser, ...] = ()
     credentials: Credentials | None = None
-    """For `local` users: the account that signs their requests, if the brokers require one."""
+    """For `local` users: the account that signs their requests, if the brokers require one; or what
+    proves to the broker in the same process that it is its console."""
 
     proxies: tuple[str, ...] = ()
     """Addresses and networks of the reverse proxies in front of the console. Their X-Forwarded-For

@@ -87,6 +87,7 @@ class BrokerNode:
         log: str = "",
         accounts: str = "",
         signs_as: tuple[str, str] | None = None,
+        operator: tuple[str, str] | None = None,
         grpc_socket: socket.socket | None = None,
         replica: ReplicaSettings | None = None,
         membership: GroupMembership | None = None,
@@ -126,16 +127,15 @@ class BrokerNode:
             membership=membership,
         )
         self.core.broker.identity.release = self.build = release_with_commit()
-        self.grpc_port = 0
+        self.core.broker.identity.operator = operator
+        self.grpc_port = 0 if grpc_socket is None else int(grpc_socket.getsockname()[1])
         if grpc_socket is not None:
-            self.grpc_port = int(grpc_socket.getsockname()[1])
             self._front = self._grpc_front(advertised, store.body_size_max)
         self._flushing = "SYNC_FLUSH" if store.is_sync_flush else "ASYNC_FLUSH"
         self._shell: Shell | None = None
         self.was_closed_durably = False
         """Whether the store was open, and is closed with all of its log durable."""
-        names = {"cluster": settings.cluster, "node_id": settings.name}
-        self.labels = {**names, "node_type": "broker"}
+        self.labels = {"cluster": settings.cluster, "node_id": settings.name, "node_type": "broker"}
 
     def _grpc_front(self, host: str, body_size_max: int) -> GrpcFront:
         return make_grpc_front(

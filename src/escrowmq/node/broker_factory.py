@@ -34,6 +34,8 @@ class BrokerFactory(msgspec.Struct, kw_only=True):
     port_options: PortOptions
     ports: ConnectionSettings
     replica: ReplicaSettings | None
+    operator: tuple[str, str]
+    """Name and secret with which the console of the process signs."""
 
     @property
     def accounts_folder(self) -> str:
@@ -52,6 +54,7 @@ class BrokerFactory(msgspec.Struct, kw_only=True):
             accounts=self.accounts_folder,
             grpc_socket=self.grpc_port,
             replica=self.replica,
+            operator=self.operator,
         )
 
     def make_member(
@@ -71,6 +74,7 @@ class BrokerFactory(msgspec.Struct, kw_only=True):
             accounts=self.accounts_folder,
             grpc_socket=None if membership.leads is None else group_ports.bind_grpc_port(),
             membership=membership,
+            operator=self.operator,
             group_ports=group_ports,
         )
 

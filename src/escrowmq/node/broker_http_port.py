@@ -52,8 +52,11 @@ class BrokerHttpPort:
         *,
         host: str,
         has_default: bool,
+        operator: tuple[str, str],
     ) -> None:
+        """`operator`: name and secret with which the console signs if there are no accounts."""
         self._options, self._found, self._host = options, found, host
+        self._operator = operator
         wanted = options.http_port
         if wanted is None and "escrowHttpPort" in found:
             wanted = node.http_port
@@ -82,6 +85,7 @@ class BrokerHttpPort:
         return {"http": address}
 
     def _console_options(self, settings: BrokerSettings, data: str) -> ConsoleOptions:
+        from escrowmq.client.core.credentials import Credentials
         from escrowmq.console.options import ConsoleOptions
 
         ports = config.convert_settings(
@@ -102,6 +106,7 @@ class BrokerHttpPort:
             login="accounts" if has_accounts else "local",
             users=users,
             proxies=self._options.console_proxies,
+            credentials=None if has_accounts else Credentials(*self._operator),
             tls=console_tls(ports),
             is_beside_broker=True,
         )

@@ -105,12 +105,12 @@ def serve_embedded(options: ServeOptions) -> int:
         log=node.log,
         accounts=accounts,
         signs_as=own,
+        operator=own,
         grpc_socket=_bind_grpc_port(options, found, node, host=host, is_embedded=True),
         replica=_embedded_replica_settings(options, found),
     )
-
     has_default, exports = _client_port(options, node) != 0, MetricsExports()
-    http = BrokerHttpPort(options, found, node, host=host, has_default=has_default)
+    http = BrokerHttpPort(options, found, node, host=host, has_default=has_default, operator=own)
 
     async def main(stop: asyncio.Event) -> None:
         await registry.open(idle_ms=idle_ms, port_options=port_options)
@@ -183,6 +183,7 @@ def serve_broker(options: ServeOptions) -> int:
     data = _data_folder(options, node)
     _warn_of_wide_permissions(options, found, node, data=data)
     group = config.read_group_settings(found, authority=options.authority, source=options.source)
+    own = _own_account(settings)
     process = BrokerFactory(
         settings=settings,
         store=store,
@@ -196,8 +197,9 @@ def serve_broker(options: ServeOptions) -> int:
         replica=None
         if group is not None
         else config.read_replica_settings(found, source=options.source),
+        operator=own,
     )
-    http = BrokerHttpPort(options, found, node, host=host, has_default=False)
+    http = BrokerHttpPort(options, found, node, host=host, has_default=False, operator=own)
     if group is None:
         return _serve_single(process, http)
     from escrowmq.node.member_tls import member_tls_policy
@@ -229,13 +231,10 @@ def _serve_single(process: BrokerFactory, http: BrokerHttpPort) -> int:
     return run_until_signal(main)
 
 
-def _own_account(settings: BrokerSettings) -> tuple[str, str] | None:
-    """Return new credentials for the embedded broker at the name server of its process, unless it
-    has an account there. The secret never leaves the process. Without accounts it is needed too,
-    because the broker calls from a public address if it is bound to one."""
-    has_accounts = settings.acl_enabled or settings.authenticates
-    if has_accounts and settings.inner_user.strip():
-        return None
+def _own_account(settings: BrokerSettings) -> tuple[str, str]:
+    """Return new credentials for what is in this process: its console, and the embedded broker at
+    the name server. Addresses do not suffice, because all are called at the address to which the
+    servers are bound, which may be a public one. The secret never leaves the process."""
     return f"{settings.name}@{os.getpid()}", secrets.token_hex(_SECRET_SIZE)
 
 

@@ -81,6 +81,7 @@ async def member(
         host=HOST,
         port=0,
         grpc_port=grpc_socket,
+        operator=("console", "secret"),
         port_options=PortOptions(),
         ports=ConnectionSettings(),
         replica=None,

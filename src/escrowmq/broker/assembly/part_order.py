@@ -234,6 +234,7 @@ class Assembly:
     def _make_pending_handlers(self, b: BrokerState, denials: DenialLog) -> PendingHandlers:
         return PendingHandlers(
             settings=b.settings,
+            identity=b.identity,
             store=b.store,
             transactions=self.transactions,
             ends=self.ends,

@@ -17,7 +17,8 @@ from escrowmq.base.fixed_limits import REASON_SIZE_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.access import audit_log
 from escrowmq.broker.access.audit_log import DenialLog
-from escrowmq.broker.access.operator_addresses import admits_operator
+from escrowmq.broker.access.operator_addresses import admits_operator, admits_own_console
+from escrowmq.broker.identity import Identity
 from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.requests.on_transactions import EndHandlers
 from escrowmq.broker.requests.pending_filter import is_wanted_half
@@ -72,12 +73,14 @@ class PendingHandlers:
         self,
         *,
         settings: BrokerSettings,
+        identity: Identity,
         store: Store,
         transactions: Transactions,
         ends: EndHandlers,
         denials: DenialLog,
     ) -> None:
         self._settings = settings
+        self._identity = identity
         self._store = store
         self._denials = denials
         self._ends = ends
@@ -87,12 +90,13 @@ class PendingHandlers:
 
     def address_refusal(self, request: IncomingRequest[None]) -> Refusal | None:
         """Return why a peer may not administer transactions from its address; None when it may."""
-        if admits_operator(self._settings, request.peer):
+        settings = self._settings
+        if admits_operator(settings, request.peer) or admits_own_console(
+            settings, self._identity, request.command
+        ):
             return None
-        allowed = self._settings.admin_from
-        remark = (
-            f"escrowAdmin={allowed} does not let {request.peer.address} administer transactions"
-        )
+        where = request.peer.address
+        remark = f"escrowAdmin={settings.admin_from} does not let {where} administer transactions"
         self._denials.log_denial(request, remark, request.now_ms)
         return Refusal(Response.NO_PERMISSION, remark)
 

@@ -12,6 +12,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
 from escrowmq.broker.requests import on_pending
 from escrowmq.codec.ids import offset_id
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign_fields
 from escrowmq.testing.disk import CrashLoss
 from escrowmq.txn.end_claim import Claim, EndResult
 from escrowmq.txn.state import Verdict
@@ -349,6 +350,20 @@ def test_only_those_who_may_are_served(admin_from: Any, host: str, is_allowed: b
     codes = {caller.ask(code).code for code in range(7701, 7709)}
     assert (codes == {16}) is not is_allowed
     assert (16 in codes) is not is_allowed
+
+
+def test_the_console_of_the_process_is_served_from_any_address() -> None:
+    for settings in (BrokerSettings(), BrokerSettings(admin_from="nobody")):
+        exchange = Exchange(settings)
+        exchange.core.broker.identity.operator = ("console", "its secret")
+        caller = exchange.connect(host="10.0.0.9")
+        body = b'{"limit":5}'
+        signed = {ACCESS_KEY: "console"}
+        signed[SIGNATURE] = sign_fields(signed, body, secret="its secret")
+        assert (caller.ask(LIST, signed, body).code == 0) is (settings.admin_from == "loopback")
+        assert caller.ask(LIST, signed, b'{"limit":6}').code == 16
+        assert caller.ask(LIST, {**signed, ACCESS_KEY: "other"}, body).code == 16
+        assert caller.ask(LIST, {ACCESS_KEY: "console"}, body).code == 16
 
 
 def test_progress_stays_before_an_end_that_no_op_record_names_yet() -> None:
