@@ -53,5 +53,5 @@ def decode_acks(data: bytes) -> list[AckBatch]:
             )
             for ack in acks
         ]
-    except (msgspec.ValidationError, AttributeError) as error:
+    except (msgspec.ValidationError, AttributeError, TypeError) as error:
         raise RemoteProtocolError(f"body: {error}") from error

@@ -26,7 +26,13 @@ def test_nothing_is_acknowledged_by_an_empty_body(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"{", b'{"acks":[7]}', b'{"acks":[{"c":"g"}]}', b'{"acks":[{"c":"g","t":"t","q":"x"}]}'],
+    [
+        b"{",
+        b'{"acks":7}',
+        b'{"acks":[7]}',
+        b'{"acks":[{"c":"g"}]}',
+        b'{"acks":[{"c":"g","t":"t","q":"x"}]}',
+    ],
 )
 def test_what_is_none_is_refused(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
