@@ -84,15 +84,11 @@ def serve_embedded(options: ServeOptions) -> int:
     idle_ms = node.idle_s * 1000
     ports, port_options = _port_policy(options, found, calls_itself=True)
     data = _data_folder(options, node)
-    accounts, own = config.accounts_folder(node, data=data), _own_account(settings)
+    accounts, operator = config.accounts_folder(node, data=data), _own_account(settings)
+    own = _own_account(settings)  # another one, since the console signs for other brokers too
     names_host = options.nameserver_host or host
-    registry = NameServerNode(
-        names,
-        data=str(Path(data) / "namesrv"),
-        host=names_host,
-        port=NAMESERVER_PORT if options.nameserver_port is None else options.nameserver_port,
-        guard=_guard_settings(options, found, accounts=accounts, users=data, own=own),
-    )
+    guard = _guard_settings(options, found, accounts=accounts, users=data, own=own)
+    registry = _make_embedded_nameserver(options, names, data=data, host=names_host, guard=guard)
     local = LOOPBACK if names_host in ANY else names_host
     settings.name_servers = host_and_port(local, registry.port)
     _warn_of_wide_permissions(options, found, node, data=data)
@@ -105,12 +101,14 @@ def serve_embedded(options: ServeOptions) -> int:
         log=node.log,
         accounts=accounts,
         signs_as=own,
-        operator=own,
+        operator=operator,
         grpc_socket=_bind_grpc_port(options, found, node, host=host, is_embedded=True),
         replica=_embedded_replica_settings(options, found),
     )
     has_default, exports = _client_port(options, node) != 0, MetricsExports()
-    http = BrokerHttpPort(options, found, node, host=host, has_default=has_default, operator=own)
+    http = BrokerHttpPort(
+        options, found, node, host=host, has_default=has_default, operator=operator
+    )
 
     async def main(stop: asyncio.Event) -> None:
         await registry.open(idle_ms=idle_ms, port_options=port_options)
@@ -132,6 +130,19 @@ def serve_embedded(options: ServeOptions) -> int:
             await registry.close()
 
     return run_until_signal(main)
+
+
+def _make_embedded_nameserver(
+    options: ServeOptions, names: NameServerSettings, *, data: str, host: str, guard: GuardSettings
+) -> NameServerNode:
+    wanted = options.nameserver_port
+    return NameServerNode(
+        names,
+        data=str(Path(data) / "namesrv"),
+        host=host,
+        port=NAMESERVER_PORT if wanted is None else wanted,
+        guard=guard,
+    )
 
 
 def serve_nameserver(options: ServeOptions) -> int:
@@ -183,7 +194,7 @@ def serve_broker(options: ServeOptions) -> int:
     data = _data_folder(options, node)
     _warn_of_wide_permissions(options, found, node, data=data)
     group = config.read_group_settings(found, authority=options.authority, source=options.source)
-    own = _own_account(settings)
+    operator = _own_account(settings)
     process = BrokerFactory(
         settings=settings,
         store=store,
@@ -197,9 +208,9 @@ def serve_broker(options: ServeOptions) -> int:
         replica=None
         if group is not None
         else config.read_replica_settings(found, source=options.source),
-        operator=own,
+        operator=operator,
     )
-    http = BrokerHttpPort(options, found, node, host=host, has_default=False, operator=own)
+    http = BrokerHttpPort(options, found, node, host=host, has_default=False, operator=operator)
     if group is None:
         return _serve_single(process, http)
     from escrowmq.node.member_tls import member_tls_policy
@@ -232,7 +243,7 @@ def _serve_single(process: BrokerFactory, http: BrokerHttpPort) -> int:
 
 
 def _own_account(settings: BrokerSettings) -> tuple[str, str]:
-    """Return new credentials for what is in this process: its console, and the embedded broker at
+    """Return new credentials for what is in this process: its console, or the embedded broker at
     the name server. Addresses do not suffice, because all are called at the address to which the
     servers are bound, which may be a public one. The secret never leaves the process."""
     return f"{settings.name}@{os.getpid()}", secrets.token_hex(_SECRET_SIZE)

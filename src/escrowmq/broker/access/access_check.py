@@ -90,6 +90,7 @@ class AccessCheck(Part):
         polls: ListPollTables,
     ) -> None:
         self._settings = settings
+        self._identity = identity
         self._present = present
         self._peers = peers
         self._answers = answers
@@ -218,7 +219,7 @@ class AccessCheck(Part):
     def answer_session(self, request: IncomingRequest[None]) -> Reply:
         """Answer with the connection's session, which our own clients sign with their requests. Any
         client may request it, because it grants nothing."""
-        if not self.requires_authentication:
+        if not self.requires_authentication and self._identity.operator is None:
             return Refusal(
                 Response.REQUEST_CODE_NOT_SUPPORTED, "this broker requires no signatures"
             )

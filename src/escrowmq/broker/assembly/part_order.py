@@ -12,6 +12,7 @@ from escrowmq.base.ports import Disk
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.access.access_check import PollTable
 from escrowmq.broker.access.audit_log import DenialLog
+from escrowmq.broker.access.operator_addresses import OwnConsole
 from escrowmq.broker.assembly.part_makers import (
     make_access_check,
     make_client_handlers,
@@ -234,7 +235,7 @@ class Assembly:
     def _make_pending_handlers(self, b: BrokerState, denials: DenialLog) -> PendingHandlers:
         return PendingHandlers(
             settings=b.settings,
-            identity=b.identity,
+            console=OwnConsole(b.settings, b.identity, chance=b.chance),
             store=b.store,
             transactions=self.transactions,
             ends=self.ends,

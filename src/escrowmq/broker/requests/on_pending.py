@@ -17,8 +17,7 @@ from escrowmq.base.fixed_limits import REASON_SIZE_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.access import audit_log
 from escrowmq.broker.access.audit_log import DenialLog
-from escrowmq.broker.access.operator_addresses import admits_operator, admits_own_console
-from escrowmq.broker.identity import Identity
+from escrowmq.broker.access.operator_addresses import OwnConsole, admits_operator
 from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.requests.on_transactions import EndHandlers
 from escrowmq.broker.requests.pending_filter import is_wanted_half
@@ -73,14 +72,14 @@ class PendingHandlers:
         self,
         *,
         settings: BrokerSettings,
-        identity: Identity,
+        console: OwnConsole,
         store: Store,
         transactions: Transactions,
         ends: EndHandlers,
         denials: DenialLog,
     ) -> None:
         self._settings = settings
-        self._identity = identity
+        self._console = console
         self._store = store
         self._denials = denials
         self._ends = ends
@@ -91,10 +90,13 @@ class PendingHandlers:
     def address_refusal(self, request: IncomingRequest[None]) -> Refusal | None:
         """Return why a peer may not administer transactions from its address; None when it may."""
         settings = self._settings
-        if admits_operator(settings, request.peer) or admits_own_console(
-            settings, self._identity, request.command
-        ):
+        if admits_operator(settings, request.peer):
             return None
+        proof = self._console.verify_request(request.peer, request.command)
+        if proof is not None and proof.is_proved:
+            return None
+        if proof is not None and proof.code == Response.ESCROW_SIGNATURE_WANTED:
+            return Refusal(proof.code, proof.fault)
         where = request.peer.address
         remark = f"escrowAdmin={settings.admin_from} does not let {where} administer transactions"
         self._denials.log_denial(request, remark, request.now_ms)

@@ -12,6 +12,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
 from escrowmq.broker.requests import on_pending
 from escrowmq.codec.ids import offset_id
+from escrowmq.codec.own_signature import NUMBER, SESSION, sign_request
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign_fields
 from escrowmq.testing.disk import CrashLoss
 from escrowmq.txn.end_claim import Claim, EndResult
@@ -357,13 +358,22 @@ def test_the_console_of_the_process_is_served_from_any_address() -> None:
         exchange = Exchange(settings)
         exchange.core.broker.identity.operator = ("console", "its secret")
         caller = exchange.connect(host="10.0.0.9")
+        is_allowed = settings.admin_from == "loopback"
         body = b'{"limit":5}'
-        signed = {ACCESS_KEY: "console"}
-        signed[SIGNATURE] = sign_fields(signed, body, secret="its secret")
-        assert (caller.ask(LIST, signed, body).code == 0) is (settings.admin_from == "loopback")
+        replayable = {ACCESS_KEY: "console"}
+        replayable[SIGNATURE] = sign_fields(replayable, body, secret="its secret")
+        assert caller.ask(LIST, replayable, body).code == (7750 if is_allowed else 16)
+        session = (caller.ask(Request.ESCROW_SESSION).ext or {})[SESSION]
+        signed = {ACCESS_KEY: "console", NUMBER: "1"}
+        signed[SIGNATURE] = sign_request(LIST, signed, body, secret="its secret", session=session)
+        other = exchange.connect(host="10.0.0.9")
+        other.ask(Request.ESCROW_SESSION)
+        assert other.ask(LIST, signed, body).code == 16
+        assert caller.ask(COUNT, signed, body).code == 16
         assert caller.ask(LIST, signed, b'{"limit":6}').code == 16
         assert caller.ask(LIST, {**signed, ACCESS_KEY: "other"}, body).code == 16
-        assert caller.ask(LIST, {ACCESS_KEY: "console"}, body).code == 16
+        assert (caller.ask(LIST, signed, body).code == 0) is is_allowed
+        assert caller.ask(LIST, signed, body).code == 16  # it was sent before
 
 
 def test_progress_stays_before_an_end_that_no_op_record_names_yet() -> None:
