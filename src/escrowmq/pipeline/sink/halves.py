@@ -74,8 +74,6 @@ class HalfSender:
         self._link: BrokerLink | None = None
         self._in_flight_size = 0
         """The bytes of the bodies in flight."""
-        self._stored_ms = 0
-        """When the last half was stored."""
         self._is_careful = False
         """Whether at most one half of an order key is in flight."""
         self.tokens: list[str] = []
@@ -92,7 +90,6 @@ class HalfSender:
         left = self._options.sending.retries
         failing_since_ms: int | None = None
         while True:
-            began_ms = self._clock.now_ms()
             token = secrets.token_hex(16)
             self.tokens.append(token)
             try:
@@ -100,7 +97,7 @@ class HalfSender:
             except (ConnectFailed, ServiceNotAvailable, _UnconfirmedStoreError):
                 # It restarts, or its group changes its master: the next one goes to that then.
                 self._drop_link()
-                failing_since_ms = max(failing_since_ms or began_ms, self._stored_ms)
+                failing_since_ms = failing_since_ms or self._clock.now_ms()
                 if self._clock.now_ms() - failing_since_ms > RESTART_WAIT_MS:
                     raise
                 pause()
@@ -142,7 +139,6 @@ class HalfSender:
         reply = link.take_reply(posted.number)
         if reply.code == Response.SUCCESS:
             self._in_flight_size -= len(posted.out.body)
-            self._stored_ms = self._clock.now_ms()
             return
         if reply.code not in BUSY:
             raise _refusal(reply, self._broker_name)
