@@ -32,7 +32,10 @@ class Scene:
     def __init__(self, endpoint: str, topic: str, group: str, *credentials: str) -> None:
         self.topic = topic
         self.group = group
-        self.configuration = ClientConfiguration(endpoint, Credentials(*credentials))
+        # On a busy machine a start may take longer than the three seconds that are usual.
+        self.configuration = ClientConfiguration(
+            endpoint, Credentials(*credentials), request_timeout=15
+        )
         self.is_secure = os.environ.get("ESCROW_TLS") == "1"
 
     def message(self, body: str, **fields: Any) -> Message:
