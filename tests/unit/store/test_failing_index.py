@@ -11,6 +11,7 @@ from escrowmq.errors import DiskFull
 from escrowmq.store import dispatch
 from escrowmq.store.held_back import RETRY_MS
 from escrowmq.store.index import Index, IndexFile
+from escrowmq.store.index_chains import index_key
 from escrowmq.store.recovery import ABORT
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.testing.disk import SimDisk
@@ -207,3 +208,19 @@ def test_an_index_is_given_up_when_too_many_keys_wait(
     store.close(300_000)
     store = restart(disk)
     assert [find(store, number) for number in (0, 1, 1_000, 1_999)] == [1, 1, 1, 1]
+
+
+def test_keys_that_a_start_finds_missing_wait_as_those_of_new_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, _ = opened(SimDisk(), SETTINGS)
+    dispatcher, key = store.dispatcher, index_key(0, "k", 0, 1_000)
+    with monkeypatch.context() as patch, failing_index() as asked:
+        patch.setattr(dispatch, "KEYS_WAITING_MAX", 300)
+        for count in (1, 298, 1, 1):
+            assert dispatcher.index is not None or count == 1
+            dispatcher.index_recovered_keys(bytearray(key * count))
+        assert [size // len(key) for size in asked] == [1, 300]
+        assert dispatcher.index is None
+    dispatcher.flush_keys()
+    assert not index_files(store), "it was given up, and keeps nothing"

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +47,21 @@ def test_a_batch_is_filled_to_its_last_byte() -> None:
     messages = [Message("T", b"x" * 100)] * 3
     assert split_into_batches(messages, range(3), size_max=2 * 356) == [[0, 1], [2]]
     assert split_into_batches(messages, range(3), size_max=2 * 356 - 1) == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"tag": "t" * 10}, {"order_key": "o" * 10}, {"properties": {"name": "values"}}]
+)
+def test_each_text_counts(fields: dict[str, Any]) -> None:
+    messages = [Message("T", b"", **fields)] * 2
+    assert split_into_batches(messages, range(2), size_max=2 * 296) == [[0, 1]]
+    assert split_into_batches(messages, range(2), size_max=2 * 296 - 1) == [[0], [1]]
+
+
+def test_fields_without_a_value_take_no_room() -> None:
+    nothing: Any = None
+    empty = Message("T", b"", tag=nothing, order_key=nothing, properties=nothing)
+    assert split_into_batches([empty] * 2, range(2), size_max=2 * 256) == [[0, 1]]
 
 
 @given(MESSAGES, st.integers(1, 8_000))

@@ -22,6 +22,12 @@ def test_what_is_no_text_is_refused_before_it_is_sent(fields: dict[str, Any]) ->
         check_message(message, body_size_max=10)
 
 
+@pytest.mark.parametrize("fields", [{"tag": None}, {"order_key": None}])
+def test_none_means_that_there_is_none(fields: dict[str, Any]) -> None:
+    given = {"tag": "a", "order_key": "b", **fields}
+    check_message(Message("T", b"x", **given), body_size_max=10)
+
+
 @pytest.mark.parametrize("keys", [["a", ""], ["a b"], ["a", 5], 5])
 def test_what_is_no_key_is_refused_before_it_is_sent(keys: Any) -> None:
     with pytest.raises(InvalidMessage, match="key"):
