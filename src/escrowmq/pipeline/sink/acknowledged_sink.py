@@ -16,17 +16,14 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.producer import Producer
 from escrowmq.errors import RouteMissing, SendFailed, TransportError, UsageError
 from escrowmq.net.clock import SystemClock
-from escrowmq.pipeline.sink.options import RESTART_WAIT_MS, SinkOptions
+from escrowmq.pipeline.sink.options import IN_FLIGHT_SIZE_MAX, RESTART_WAIT_MS, SinkOptions
 from escrowmq.pipeline.sink.rows import AddressedMessage, messages_of_rows
 
 _log = logging.getLogger(__name__)
 
 _REST_S: Final = 0.2
-IN_FLIGHT_SIZE_MAX: Final = 4 << 20
-"""Limit of the bytes of bodies in flight, unless a send is larger: each must be confirmed within
-its timeout, also over a network that others use. Sends smaller than a unit are not counted."""
-
 _UNIT_SIZE: Final = 64 << 10
+"""The bytes in flight are counted in units of this size. Smaller sends are not counted."""
 
 
 def send_plain(batches: Iterable[Any], options: SinkOptions) -> int:

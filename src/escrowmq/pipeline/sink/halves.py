@@ -38,17 +38,12 @@ from escrowmq.errors import (
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.cluster import Cluster, pause
 from escrowmq.pipeline.brokers.link import BUSY, BrokerLink
-from escrowmq.pipeline.sink.options import RESTART_WAIT_MS, SinkOptions
+from escrowmq.pipeline.sink.options import IN_FLIGHT_SIZE_MAX, RESTART_WAIT_MS, SinkOptions
 from escrowmq.pipeline.sink.rows import AddressedMessage
 
 _LOOK_MS: Final = 200
 BUSY_MS: Final = 60_000
 """Sends of a half to a busy broker are retried for this many milliseconds."""
-
-
-IN_FLIGHT_SIZE_MAX: Final = 4 << 20
-"""Limit of the bytes of bodies in flight, unless one is larger: they are written together, and must
-arrive within the timeout of a send."""
 
 
 class HalfSender:

@@ -15,6 +15,10 @@ from escrowmq.pipeline.brokers.options import ClusterAccess, UserOptions, parse_
 GROUP: Final = "escrowmq-spark-sink"
 """The default producer group of plain sinks."""
 
+IN_FLIGHT_SIZE_MAX: Final = 4 << 20
+"""Limit of the bytes of bodies that a task has in flight, unless one send is larger: each must be
+confirmed within its timeout, also over a network that others use."""
+
 RESTART_WAIT_MS: Final = 30_000
 """Tasks wait this many milliseconds for a restarting broker before they fail."""
 
