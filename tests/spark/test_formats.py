@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,12 +122,17 @@ def test_jobs_do_not_go_on_from_each_others_runs(
     assert errors.count("\n") == 1
 
 
+def export_of(server: Server, folder: Path, numbers: Iterable[int], **settings: int) -> list[str]:
+    """The command that exports a new topic with these numbers."""
+    topic = servers.new_topic(server, unique("lake"), **settings)
+    send_numbers(server, topic, numbers)
+    return ["pipeline", "export", "-n", server.nameserver, "--out", str(folder), topic]
+
+
 def test_a_range_does_not_replace_what_exports_add_to(
     spark: SparkSession, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    topic = servers.new_topic(server, unique("lake"))
-    send_numbers(server, topic, range(3))
-    words = ["pipeline", "export", "-n", server.nameserver, "--out", str(tmp_path), topic]
+    words = export_of(server, tmp_path, range(3))
     assert main(words) == 0
     capsys.readouterr()
     assert main([*words, "--to", "latest"]) == 2
@@ -139,9 +144,7 @@ def test_an_export_does_not_add_to_a_range(
     spark: SparkSession, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The rows of the range were there twice, and Spark no longer read the first ones."""
-    topic = servers.new_topic(server, unique("both"), queues=1)
-    send_numbers(server, topic, range(5))
-    words = ["pipeline", "export", "-n", server.nameserver, "--out", str(tmp_path), topic]
+    words = export_of(server, tmp_path, range(5), queues=1)
     assert main([*words, "--to", "latest"]) == 0
     assert main(words) == 2
     assert "is a range, and an export without an end would add its rows again" in (
@@ -155,8 +158,6 @@ def test_an_export_does_not_add_to_a_range(
 def test_an_export_of_many_batches_counts_them_all(
     spark: SparkSession, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    topic = servers.new_topic(server, unique("lake"), queues=1)
-    send_numbers(server, topic, range(104))
-    words = ["pipeline", "export", "-n", server.nameserver, "--out", str(tmp_path), topic]
+    words = export_of(server, tmp_path, range(104), queues=1)
     assert main([*words, "--option", "maxOffsetsPerTrigger=1"]) == 0
     assert capsys.readouterr().out == "104 messages added\n"

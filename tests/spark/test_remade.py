@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,13 @@ def delete(server: Server, topic: str) -> None:
     until("it is gone", lambda: wire.ask(server.nameserver, 105, {"topic": topic}).code != 0)
 
 
+def make_anew(server: Server, topic: str, numbers: Iterable[int]) -> None:
+    """Delete a topic, create it again, and send to it."""
+    delete(server, topic)
+    servers.new_topic(server, topic, queues=1)
+    send_numbers(server, topic, numbers)
+
+
 def failure(work: Callable[[], object]) -> str:
     from pyspark.errors import StreamingQueryException
 
@@ -45,9 +52,7 @@ def test_a_topic_made_anew_that_is_longer_than_the_old_one_is_told(
     topic = servers.new_topic(server, unique("anew"), queues=1)
     send_numbers(server, topic, range(5))
     copied(streamed(spark, server, topic, **EARLIEST), tmp_path)
-    delete(server, topic)
-    servers.new_topic(server, topic, queues=1)
-    send_numbers(server, topic, range(100, 112))
+    make_anew(server, topic, range(100, 112))
     text = failure(lambda: copied(streamed(spark, server, topic, **EARLIEST), tmp_path))
     assert f"queue 0 of {topic} on broker-a was read up to 5, and its first message is" in text
     assert "Set failOnDataLoss=false to read it from its beginning" in text
@@ -65,9 +70,7 @@ def test_a_topic_made_anew_before_a_stream_from_its_end_has_read_is_told(
     topic = servers.new_topic(server, unique("anew"), queues=1)
     send_numbers(server, topic, range(5))
     copied(streamed(spark, server, topic), tmp_path)
-    delete(server, topic)
-    servers.new_topic(server, topic, queues=1)
-    send_numbers(server, topic, range(100, 112))
+    make_anew(server, topic, range(100, 112))
     text = failure(lambda: copied(streamed(spark, server, topic), tmp_path))
     assert f"queue 0 of {topic} on broker-a was read up to 5, and its first message is" in text
 
@@ -85,9 +88,7 @@ def test_a_topic_made_anew_after_the_driver_died_is_not_read_for_the_planned_bat
         last = max(int(each.name) for each in (tmp_path / log).glob("[0-9]*"))
         for name in (f"{last}", f".{last}.crc"):
             (tmp_path / log / name).unlink(missing_ok=True)
-    delete(server, topic)
-    servers.new_topic(server, topic, queues=1)
-    send_numbers(server, topic, range(100, 112))
+    make_anew(server, topic, range(100, 112))
     text = failure(lambda: copied(streamed(spark, server, topic, **EARLIEST), tmp_path))
     assert f"queue 0 of {topic} on broker-a was planned to be read from 5 to 8" in text
     assert copied_numbers(tmp_path) == [*range(5)]

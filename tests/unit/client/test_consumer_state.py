@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,13 +17,24 @@ from escrowmq.client import consumer_state
 from escrowmq.errors import UsageError
 
 from .peer import Link
-from .test_consumer import QUEUE, QUICK, a_script, record
+from .test_consumer import QUEUE, QUICK, Script, a_script, record
 
 
 def lock_all(link: Link, command: Command) -> None:
     link.reply(
         command, body=json.dumps({"lockOKMQSet": json.loads(command.body)["mqSet"]}).encode()
     )
+
+
+@asynccontextmanager
+async def an_orderly_member(count: int, **more: Any) -> AsyncIterator[tuple[Consumer, Script]]:
+    """A member that has the lock of the only queue, with so many messages in it."""
+    async with a_script() as (names, script):
+        script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
+        script.records = {n: record(n) for n in range(count)}
+        settings: dict[str, Any] = {**QUICK, "is_orderly": True, **more}
+        async with Consumer(names, group="g", topic="T", **settings) as consumer:
+            yield consumer, script
 
 
 def test_a_queue_whose_giving_up_failed_can_be_read_again(
@@ -127,24 +140,20 @@ def test_a_lock_is_lost_after_thirty_seconds_of_the_steady_clock(
     given up, while another member had the lock already."""
 
     async def go() -> None:
-        async with a_script() as (names, script):
-            script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
-            script.records = {0: record(0)}
-            settings: dict[str, Any] = {**QUICK, "is_orderly": True}
-            async with Consumer(names, group="g", topic="T", **settings) as consumer:
-                (message,) = await consumer.receive(1)
-                await message.ack()
-                reading = consumer._state
-                now = reading.instance.now
+        async with an_orderly_member(1) as (consumer, _):
+            (message,) = await consumer.receive(1)
+            await message.ack()
+            reading = consumer._state
+            now = reading.instance.now
 
-                async def lock_none(_: object) -> set[Any]:
-                    return set()
+            async def lock_none(_: object) -> set[Any]:
+                return set()
 
-                reading.locks.lock = lock_none  # type: ignore[method-assign,assignment]
-                reading.balance.request_round = lambda: None  # type: ignore[method-assign]
-                reading.instance.now = lambda: now() + passed_s  # type: ignore[method-assign]
-                await reading._renew_locks()
-                assert (QUEUE in reading.readers) is is_kept
+            reading.locks.lock = lock_none  # type: ignore[method-assign,assignment]
+            reading.balance.request_round = lambda: None  # type: ignore[method-assign]
+            reading.instance.now = lambda: now() + passed_s  # type: ignore[method-assign]
+            await reading._renew_locks()
+            assert (QUEUE in reading.readers) is is_kept
 
     asyncio.run(go())
 
@@ -154,22 +163,18 @@ def test_an_orderly_queue_hands_out_nothing_until_its_old_lock_is_confirmed() ->
     member, which had the lock by then, handled the same messages."""
 
     async def go() -> None:
-        async with a_script() as (names, script):
-            script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
-            script.records = {n: record(n) for n in range(3)}
-            settings: dict[str, Any] = {**QUICK, "is_orderly": True}
-            async with Consumer(names, group="g", topic="T", **settings) as consumer:
-                (first,) = await consumer.receive(1)
-                await script.broker.until(lambda: script.is_asked_at(3))
-                reading = consumer._state
-                now = reading.instance.now
-                reading.instance.now = lambda: now() + 31  # type: ignore[method-assign]
-                await first.ack()
-                assert await consumer.receive(1, timeout_s=0.01) == []
-                waiting = asyncio.create_task(consumer.receive(1))
-                await asyncio.sleep(0)
-                await reading._renew_locks()
-                assert [each.queue_offset for each in await waiting] == [1]
+        async with an_orderly_member(3) as (consumer, script):
+            (first,) = await consumer.receive(1)
+            await script.broker.until(lambda: script.is_asked_at(3))
+            reading = consumer._state
+            now = reading.instance.now
+            reading.instance.now = lambda: now() + 31  # type: ignore[method-assign]
+            await first.ack()
+            assert await consumer.receive(1, timeout_s=0.01) == []
+            waiting = asyncio.create_task(consumer.receive(1))
+            await asyncio.sleep(0)
+            await reading._renew_locks()
+            assert [each.queue_offset for each in await waiting] == [1]
 
     asyncio.run(go())
 
@@ -204,51 +209,43 @@ def test_a_member_that_has_lost_its_lock_does_not_set_the_groups_offset_back(
     behind what it had handled already."""
 
     async def go() -> None:
-        async with a_script() as (names, script):
-            script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
-            script.records = {n: record(n) for n in range(9)}
-            settings: dict[str, Any] = {**QUICK, "is_orderly": True}
-            async with Consumer(names, group="g", topic="T", **settings) as consumer:
-                (message,) = await consumer.receive(1)
-                await script.broker.until(lambda: script.stored_offset == 0)
-                reading = consumer._state
-                now = reading.instance.now
-                script.broker.answers[Request.LOCK_BATCH_MQ] = lambda link, command: link.reply(
-                    command, body=b'{"lockOKMQSet":[]}'
-                )
-                reading.instance.now = lambda: now() + 61  # type: ignore[method-assign]
-                script.stored_offset = 8  # of the member that has the queue now
-                if is_dropped:
-                    await reading._renew_locks()
-                    assert QUEUE in reading._leaving
-                script.broker.requests.clear()
-                await message.ack()
-                if is_dropped:
-                    await script.broker.until(lambda: script.asked(Request.UNLOCK_BATCH_MQ))
-                else:
-                    await reading.store_offsets()
-                    await consumer.seek(QUEUE, 1)  # pulls again
-                    await script.broker.until(lambda: script.is_asked_at(1))
-                    pulls = script.asked(Request.PULL_MESSAGE)
-                    assert {ext["commitOffset"] for ext in pulls} == {"0"}
-                    script.stored_offset = 8
-            assert script.stored_offset == 8
+        async with an_orderly_member(9) as (consumer, script):
+            (message,) = await consumer.receive(1)
+            await script.broker.until(lambda: script.stored_offset == 0)
+            reading = consumer._state
+            now = reading.instance.now
+            script.broker.answers[Request.LOCK_BATCH_MQ] = lambda link, command: link.reply(
+                command, body=b'{"lockOKMQSet":[]}'
+            )
+            reading.instance.now = lambda: now() + 61  # type: ignore[method-assign]
+            script.stored_offset = 8  # of the member that has the queue now
+            if is_dropped:
+                await reading._renew_locks()
+                assert QUEUE in reading._leaving
+            script.broker.requests.clear()
+            await message.ack()
+            if is_dropped:
+                await script.broker.until(lambda: script.asked(Request.UNLOCK_BATCH_MQ))
+            else:
+                await reading.store_offsets()
+                await consumer.seek(QUEUE, 1)  # pulls again
+                await script.broker.until(lambda: script.is_asked_at(1))
+                pulls = script.asked(Request.PULL_MESSAGE)
+                assert {ext["commitOffset"] for ext in pulls} == {"0"}
+                script.stored_offset = 8
+        assert script.stored_offset == 8
 
     asyncio.run(go())
 
 
 def test_a_member_whose_lock_was_only_renewed_late_stores_what_it_has_done() -> None:
     async def go() -> None:
-        async with a_script() as (names, script):
-            script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
-            script.records = {n: record(n) for n in range(9)}
-            settings: dict[str, Any] = {**QUICK, "is_orderly": True, "commit_interval_ms": 60_000}
-            async with Consumer(names, group="g", topic="T", **settings) as consumer:
-                (message,) = await consumer.receive(1)
-                now = consumer._state.instance.now
-                consumer._state.instance.now = lambda: now() + 61  # type: ignore[method-assign]
-                await message.ack()
-            assert script.stored_offset == 1
+        async with an_orderly_member(9, commit_interval_ms=60_000) as (consumer, script):
+            (message,) = await consumer.receive(1)
+            now = consumer._state.instance.now
+            consumer._state.instance.now = lambda: now() + 61  # type: ignore[method-assign]
+            await message.ack()
+        assert script.stored_offset == 1
 
     asyncio.run(go())
 
@@ -258,25 +255,21 @@ def test_the_age_of_a_lock_counts_from_its_request() -> None:
     for a new one, and handled messages of a queue that another member had."""
 
     async def go() -> None:
-        async with a_script() as (names, script):
+        async with an_orderly_member(9) as (consumer, script):
+            (first,) = await consumer.receive(1)
+            await first.ack()
+            reading = consumer._state
+            now, held = reading.instance.now, list[tuple[Link, Command]]()
+            script.broker.answers[Request.LOCK_BATCH_MQ] = lambda *asked: held.append(asked)
+            renewing = asyncio.create_task(reading._renew_locks())
+            await script.broker.until(lambda: held)
+            reading.instance.now = lambda: now() + 61  # type: ignore[method-assign]
+            lock_all(*held[0])
+            await renewing
+            assert await consumer.receive(1, timeout_s=0.01) == []
             script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
-            script.records = {n: record(n) for n in range(9)}
-            settings: dict[str, Any] = {**QUICK, "is_orderly": True}
-            async with Consumer(names, group="g", topic="T", **settings) as consumer:
-                (first,) = await consumer.receive(1)
-                await first.ack()
-                reading = consumer._state
-                now, held = reading.instance.now, list[tuple[Link, Command]]()
-                script.broker.answers[Request.LOCK_BATCH_MQ] = lambda *asked: held.append(asked)
-                renewing = asyncio.create_task(reading._renew_locks())
-                await script.broker.until(lambda: held)
-                reading.instance.now = lambda: now() + 61  # type: ignore[method-assign]
-                lock_all(*held[0])
-                await renewing
-                assert await consumer.receive(1, timeout_s=0.01) == []
-                script.broker.answers[Request.LOCK_BATCH_MQ] = lock_all
-                await reading._renew_locks()
-                assert (await consumer.receive(1))[0].queue_offset == 1
+            await reading._renew_locks()
+            assert (await consumer.receive(1))[0].queue_offset == 1
 
     asyncio.run(go())
 
