@@ -151,7 +151,7 @@ class ConsumerState:
             is_whole = len(locked) == len(new)
             new = [queue for queue in new if queue in locked]
         results = await asyncio.gather(*(self._start_reading(queue, asked_s) for queue in new))
-        self._share_size()
+        self._share_size(len(self.readers))
         self.assignment_callbacks.schedule_assigned(queue for queue in new if queue in self.readers)
         return is_whole and not waits and all(results)
 
@@ -227,7 +227,7 @@ class ConsumerState:
                     self.instance.spawn(self._release_when_idle(reader))
             readers = [reader for reader in readers if reader.queue not in self._leaving]
         await self._release_queues(readers)
-        self._share_size()
+        self._share_size(len(self.readers))
 
     async def _release_queues(self, readers: list[QueueFetcher]) -> None:
         """Store the offsets, then let other members take the queues."""
@@ -278,8 +278,8 @@ class ConsumerState:
         reader.start()
         return True
 
-    def _share_size(self) -> None:
-        self.size_share = max(1, self.options.prefetch_size_max // max(1, len(self.readers)))
+    def _share_size(self, readers_count: int) -> None:
+        self.size_share = max(1, self.options.prefetch_size_max // max(1, readers_count))
 
     async def take(self, count: int, *, timeout_s: float | None = None) -> list[HeldMessage]:
         """Hand out up to `count` messages of one queue as soon as there is one."""

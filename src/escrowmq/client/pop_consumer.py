@@ -342,7 +342,7 @@ class PopConsumerState(ConsumerState):
         await self._drop_readers(gone)
         for queue in sorted(mine - self.pop_readers.keys()):
             reader = self.pop_readers[queue] = PopReader(self, queue)
-            self._share_size()
+            self._share_size(len(self.pop_readers))
             reader.start()
         return True
 
@@ -467,15 +467,11 @@ class PopConsumerState(ConsumerState):
         address = self.instance.address_of(message.broker_name)
         return await self.instance.ask(address, code, {**fields, **more})
 
-    def _share_size(self) -> None:
-        count = max(1, len(self.pop_readers))
-        self.size_share = max(1, self.options.prefetch_size_max // count)
-
     async def _drop_readers(self, queues: list[MessageQueue]) -> None:
         left: list[HeldMessage] = []
         for queue in queues:
             left += self.pop_readers.pop(queue).stop()
-        self._share_size()
+        self._share_size(len(self.pop_readers))
         await self._make_visible(left)
 
     async def _make_visible(self, messages: list[HeldMessage]) -> None:
