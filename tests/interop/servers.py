@@ -134,6 +134,14 @@ def _plain(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+# For a Java broker on a store of ours: it reads delayed messages into a wheel of its own, delivers
+# from there, and may do so before it has put in those that are overdue. Then it loses them, as it
+# does if it cannot store them three times within 1.5 s (docs/operating.md).
+AFTER_US: Final[dict[str, Any]] = {
+    "disappearTimeAfterStart": 10_000,
+    "timerEnableRetryUntilSuccess": True,
+}
+
 METERED: Final[dict[str, Any]] = {"metricsExporterType": "PROM", "metricsPromExporterPort": 0}
 
 

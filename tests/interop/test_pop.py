@@ -19,7 +19,7 @@ from . import wire
 from .conftest import SETTINGS
 from .drivers import Consumer, JavaDriver, unique
 from .process import until
-from .servers import Server, new_topic
+from .servers import AFTER_US, Server, new_topic
 
 pytestmark = pytest.mark.parametrize(
     "java", [pytest.param("java-5.3.3", marks=pytest.mark.long), "java-5.5.0"], indirect=True
@@ -199,7 +199,7 @@ def test_other_broker_takes_over_what_was_popped(
     kinds = [peer if name == "peer" else name for name in (writer, reader)]
     settings = SETTINGS | {"mappedFileSizeCommitLog": 64 << 20}
     first_run = Server(kinds[0], tmp_path, settings).start()
-    second_run = Server(kinds[1], tmp_path, settings)
+    second_run = Server(kinds[1], tmp_path, settings | (AFTER_US if reader != "peer" else {}))
     try:
         consumer = with_two_out(first_run, java)
         java.close_clients()

@@ -10,7 +10,7 @@ from .conftest import SETTINGS
 from .drivers import Admin, ClientError, Consumer, Driver, JavaDriver, message, unique
 from .jars import OLD_BROKER_RELEASE
 from .process import until
-from .servers import Server, new_topic
+from .servers import AFTER_US, Server, new_topic
 
 TEXT = "worth compressing " * 500
 
@@ -105,7 +105,7 @@ def test_other_broker_serves_the_store(
     kinds = [peer if name == "peer" else name for name in (writer, reader)]
     settings = {**SETTINGS, "mappedFileSizeCommitLog": 64 << 20}  # the same for both, as always
     first = Server(kinds[0], tmp_path, settings).start()
-    second = Server(kinds[1], tmp_path, settings)
+    second = Server(kinds[1], tmp_path, settings | (AFTER_US if reader != "peer" else {}))
     try:
         topic = new_topic(first, unique("T"))
         expected = write_everything(first, java, topic, has_timer=OLD not in (writer, reader))

@@ -16,7 +16,7 @@ import heapq
 from typing import Final
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.fixed_limits import LONG_MAX, TIMER_PENDING_MAX, TIMER_PRECISION_MAX_MS
+from escrowmq.base.fixed_limits import LONG_MAX, TIMER_PENDING_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.codec.properties import parse_number
 from escrowmq.delivery import timer_snapshot
@@ -45,9 +45,16 @@ from escrowmq.delivery.timer_file import (
     delivery_key,
     encode_both_parts,
     encode_head,
+    rocketmq_files,
 )
 from escrowmq.delivery.timer_recalls import PendingRecalls
-from escrowmq.delivery.timer_records import delivery_ms, has_nearer_copy, recall_key
+from escrowmq.delivery.timer_records import (
+    delivery_ms,
+    earliest_slot,
+    has_nearer_copy,
+    recall_key,
+    slot_before,
+)
 from escrowmq.delivery.timer_snapshot import ListedOffsets, SnapshotSaver
 from escrowmq.delivery.timer_unread import UNKNOWN_KEY, UnreadRecord, UnreadRecords
 from escrowmq.errors import StorageError
@@ -62,8 +69,6 @@ transactions, which nobody may refuse, can be so many."""
 _TAKE_MAX: Final = 512
 _ENTRIES_READ: Final = 64
 
-WHEEL: Final = "timerwheel"
-TIMER_LOG: Final = "timerlog"
 _UNSEEN_MS: Final = 60_000
 """How long a stored record may wait for a sync before it becomes visible. A RocketMQ broker that
 takes over must allow for that."""
@@ -96,6 +101,8 @@ class TimerQueue:
         self.due_times = DueTimes()
         self.delays = DelayDistributions()
         self._before = TimerProgress(0, 0, 0)
+        self._unread_slot_ms = 0
+        """No record that is still to be read has a slot before this time."""
         self._peer_read_ms: int | None = None
         self._is_settled = False
         self._has_more = False
@@ -126,7 +133,7 @@ class TimerQueue:
             self._past_deliveries.read_without_progress(self._oldest_pending(start))
         if head is not None:
             self._counter = head.counter
-        self._border = self._before.border
+        self._border, self._unread_slot_ms = self._before.border, self._before.read_ms
         self._taken = min(max(self._before.oldest, start), end)
         if ours is not None:
             self._read_snapshot(end)
@@ -300,6 +307,8 @@ class TimerQueue:
             else:
                 if source is not None:
                     self._try_to_schedule(source, number, now_ms)
+                    slot_ms = earliest_slot(source.stored_ms, self._precision_ms)
+                    self._unread_slot_ms = max(self._unread_slot_ms, slot_ms)
             if self._listed:
                 self._listed.drop_before(number + 1)
             else:
@@ -393,7 +402,10 @@ class TimerQueue:
     def _current_progress(self, now_ms: int) -> TimerProgress:
         read_ms = now_ms
         if self._heap:
-            read_ms = min(read_ms, self._slot_before((self._heap[0] >> OFFSET_BITS) - 1))
+            key_ms = self._heap[0] >> OFFSET_BITS
+            read_ms = min(read_ms, slot_before(key_ms - 1, self._precision_ms))
+        if self._listed or self._taken < self._store.bounds(Topic.TIMER, 0)[1]:
+            read_ms = min(read_ms, self._unread_slot_ms)
         if self._unread.count:  # its time may be unknown
             read_ms = 0
         if self._store.unseen_size:  # messages not visible yet may be late for their slot
@@ -401,12 +413,6 @@ class TimerQueue:
         return TimerProgress(
             self._taken, self._border, self._oldest, read_ms - read_ms % self._precision_ms
         )
-
-    def _slot_before(self, wish_ms: int) -> int:
-        """Return a time at or before the slot of a record with this delivery time, whatever
-        precision it was stored with."""
-        span_ms = TIMER_PRECISION_MAX_MS
-        return wish_ms - wish_ms % span_ms - (span_ms if span_ms % self._precision_ms else 0)
 
     @property
     def _is_progress_exact(self) -> bool:
@@ -485,11 +491,10 @@ class TimerQueue:
             # start would deliver both.
             snapshot = self._encode_snapshot(self._before.taken, self._before.border)
             disk.replace(timer_snapshot.PATH, snapshot)
-        names = disk.names(TIMER_LOG)
-        if not names and disk.size(WHEEL) is None:
+        paths = rocketmq_files(disk)
+        if not paths:
             return
         mark = ProgressMark(self._store.end_offset, self._past_deliveries.scan_from, self._before)
         disk.replace(PATH, self._encode(mark, now_ms))
-        for name in names:
-            disk.remove(f"{TIMER_LOG}/{name}")
-        disk.remove(WHEEL)
+        for path in paths:
+            disk.remove(path)

@@ -19,7 +19,11 @@ import struct
 import zlib
 from typing import Final, NamedTuple
 
+from escrowmq.base.ports import Disk
+
 PATH: Final = "config/timercheck"
+WHEEL: Final = "timerwheel"
+TIMER_LOG: Final = "timerlog"
 FILE_SIZE: Final = 4096
 
 OFFSET_BITS: Final = 40
@@ -118,3 +122,10 @@ def decode_file(data: bytes | None) -> tuple[int, TimerProgress] | None:
         return None
     read_ms, _, oldest, *_ = _HEAD.unpack_from(data)
     return log_offset, TimerProgress(taken, time_ms << OFFSET_BITS | queue_offset, oldest, read_ms)
+
+
+def rocketmq_files(disk: Disk) -> list[str]:
+    """Return the paths of RocketMQ's timer log and wheel, as far as they exist. The wheel is the
+    last."""
+    paths = [f"{TIMER_LOG}/{name}" for name in disk.names(TIMER_LOG)]
+    return paths if disk.size(WHEEL) is None else [*paths, WHEEL]

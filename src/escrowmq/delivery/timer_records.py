@@ -28,6 +28,19 @@ def delivery_ms(source: StoredMessage, slot_ms: int) -> int:
     return last_ms if wish_ms is None else min(max(wish_ms, slot_ms + 1), last_ms)
 
 
+def slot_before(wish_ms: int, precision_ms: int) -> int:
+    """Return a time at or before the slot of a record with this delivery time, whatever precision
+    it was stored with. `precision_ms` is the present one."""
+    span_ms = TIMER_PRECISION_MAX_MS
+    return wish_ms - wish_ms % span_ms - (span_ms if span_ms % precision_ms else 0)
+
+
+def earliest_slot(stored_ms: int, precision_ms: int) -> int:
+    """Return a time at or before the slots of all records stored from a time on. It leaves a moment
+    for RocketMQ, which chooses the slot before the store time."""
+    return slot_before(stored_ms - TIMER_PRECISION_MAX_MS, precision_ms)
+
+
 def recall_key(message: StoredMessage) -> str:
     """Return the identity by which a delayed message is recalled."""
     properties = message.properties

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from escrowmq.base.ports import FORMER
-from escrowmq.delivery.timer import TIMER_LOG, WHEEL
+from escrowmq.delivery.timer_file import TIMER_LOG, WHEEL
 from escrowmq.group.tables import COPIED
 from escrowmq.store import checkpoint, consume_queue, index, queue_journal, queue_snapshot
 from escrowmq.store.recovery import ABORT

@@ -256,6 +256,43 @@ def test_the_peer_is_told_to_look_at_slots_from_the_first_pending_one_on() -> No
     assert struct.unpack_from(">q", data)[0] < START_MS + 2_000
 
 
+def told_read_ms(world: Later) -> int:
+    """The read time in the file, and in the answer to a slave."""
+    world.sync()
+    read_ms: int
+    (read_ms,) = struct.unpack_from(">q", world.timer.progress_for_slave(world.now_ms))
+    data = world.timer.content_to_save(world.now_ms)
+    assert data is None or struct.unpack_from(">q", data) == (read_ms,)
+    return read_ms
+
+
+def test_the_peer_is_told_to_look_at_slots_of_records_not_read_yet() -> None:
+    world = Later(segment_size=1 << 20)
+    for _ in range(BATCH_MAX):
+        world.send(b"early", TIMER_DELAY_SEC="3")
+    for _ in range(512 - BATCH_MAX):
+        world.send(b"late", TIMER_DELAY_SEC="9")
+    world.now_ms += 3_000
+    world.send(b"behind", TIMER_DELAY_MS="1500")
+    world.now_ms += 4_000
+    world.wake()
+    assert world.bodies() == [b"early"] * BATCH_MAX
+    assert told_read_ms(world) <= START_MS + 4_000
+    world.wake()
+    assert told_read_ms(world) == START_MS + 7_000
+
+
+def test_a_slave_is_told_to_look_at_slots_of_records_that_a_start_has_not_read() -> None:
+    world = Later(is_sync_flush=True)
+    world.send(b"x", TIMER_DELAY_SEC="2")
+    world.sync()
+    world.wake()
+    world.now_ms += 1_500
+    world.restart()
+    world.now_ms += 9_000
+    assert told_read_ms(world) <= START_MS + 1_000
+
+
 def peer_file(*, read_ms: int, queue_offset: int) -> bytes:
     head = struct.pack(">7q", read_ms, 520, queue_offset, queue_offset, 0, 5, 7)
     return head.ljust(4096, b"\0")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from array import array
 
 import pytest
@@ -24,7 +25,7 @@ from escrowmq.delivery.timer_snapshot import (
 from escrowmq.errors import StorageError
 from escrowmq.testing.disk import CrashLoss
 
-from .later import Later
+from .later import START_MS, Later
 
 OFFSET = st.integers(0, (1 << 40) - 1)
 BORDER = st.integers(0, (1 << 44 + OFFSET_BITS) - 1)
@@ -161,6 +162,16 @@ def test_records_that_are_listed_and_not_read_yet_keep_their_segment() -> None:
     assert world.timer.wake_at_ms() == 0
     world.run(20_000)
     assert world.timer.pending_count == 2_001
+
+
+@pytest.mark.usefixtures("early")
+def test_a_slave_is_told_to_look_at_slots_of_listed_records() -> None:
+    world = far_one()
+    world.restart()
+    assert world.timer.next_read_offset == 101, "it is listed"
+    world.now_ms += 90_000_000
+    (read_ms,) = struct.unpack_from(">q", world.timer.progress_for_slave(world.now_ms))
+    assert START_MS < read_ms < START_MS + 86_400_000
 
 
 @pytest.mark.usefixtures("early")
