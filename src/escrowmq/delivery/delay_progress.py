@@ -31,9 +31,6 @@ SCAN_SIZE_MAX: Final = 64 * 1024 * 1024
 """The most bytes of log that are read if no progress was ever saved. A longer log was written by
 another broker, which would have saved its progress."""
 
-RESAVE_SIZE: Final = 8 * 1024 * 1024
-"""After this much more log, even unchanged progress is saved again, so that a start reads less."""
-
 PutMessage = Callable[[Message, int], PutResult]
 
 _log = logging.getLogger(__name__)

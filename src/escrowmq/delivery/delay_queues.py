@@ -19,7 +19,6 @@ from escrowmq.delivery.data_version import DataVersion
 from escrowmq.delivery.delay_progress import (
     BATCH_MAX,
     NEVER_MS,
-    RESAVE_SIZE,
     RETRY_MS,
     DelayedDeliverer,
     PastDeliveries,
@@ -27,7 +26,7 @@ from escrowmq.delivery.delay_progress import (
 )
 from escrowmq.delivery.delayed_messages import restore_message
 from escrowmq.errors import StorageError
-from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
+from escrowmq.store.durable_progress import ProgressMark, UnsavedProgress
 from escrowmq.store.store import Arrival, Store
 
 _log = logging.getLogger(__name__)
@@ -59,10 +58,8 @@ class DelayQueues:
         self._offsets = dict.fromkeys(self._spans_ms, 0)
         self._due_ms = dict.fromkeys(self._spans_ms, NEVER_MS)
         self._past_deliveries = PastDeliveries(store, Property.DELAY)
-        self._marks: ProgressMarks[dict[int, int]] = ProgressMarks()
+        self._unsaved: UnsavedProgress[dict[int, int]] = UnsavedProgress()
         self._noted = ProgressMark(0, 0, dict(self._offsets))
-        self._saved: dict[int, int] | None = None
-        self._saved_from = 0
         self._failing_levels: set[int] = set()
         """Levels whose last delivery failed."""
         self.version = DataVersion()
@@ -156,7 +153,7 @@ class DelayQueues:
         self._noted = ProgressMark(
             self._store.end_offset, self._past_deliveries.scan_from, dict(self._offsets)
         )
-        self._marks.add(self._noted)
+        self._unsaved.add(self._noted)
 
     def _try_to_deliver(self, level: int, now_ms: int, count_max: int) -> int:
         """Deliver the due messages of a level. If the disk cannot read them, the level waits,
@@ -251,18 +248,15 @@ class DelayQueues:
 
         RocketMQ also reads quoted levels, and ignores the unknown field.
         """
-        if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
+        if self._unsaved.is_resave_due(self._store.end_offset):
             self._note_progress()
-        mark = self._marks.take_durable(self._store.irrevocable_offset)
-        if mark is None or (
-            mark.state == self._saved and mark.scan_from < self._saved_from + RESAVE_SIZE
-        ):
+        mark = self._unsaved.take_unsaved(self._store.irrevocable_offset)
+        if mark is None:
             return None
-        self._saved, self._saved_from = mark.state, mark.scan_from
         self.version.advance(now_ms)
         file = {
             "dataVersion": self.version,
             _LOG_OFFSET: mark.scan_from,
-            "offsetTable": {str(level): offset for level, offset in self._saved.items()},
+            "offsetTable": {str(level): offset for level, offset in mark.state.items()},
         }
         return msgspec.json.format(fastjson.encode(file), indent=2)

@@ -23,7 +23,6 @@ from escrowmq.delivery import timer_snapshot
 from escrowmq.delivery.delay_progress import (
     BATCH_MAX,
     NEVER_MS,
-    RESAVE_SIZE,
     RETRY_MS,
     DelayedDeliverer,
     PastDeliveries,
@@ -58,7 +57,7 @@ from escrowmq.delivery.timer_records import (
 from escrowmq.delivery.timer_snapshot import ListedOffsets, SnapshotSaver
 from escrowmq.delivery.timer_unread import UNKNOWN_KEY, UnreadRecord, UnreadRecords
 from escrowmq.errors import StorageError
-from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
+from escrowmq.store.durable_progress import ProgressMark, UnsavedProgress
 from escrowmq.store.optional_file import read_optional_file
 from escrowmq.store.store import Arrival, Store
 
@@ -91,9 +90,7 @@ class TimerQueue:
         self._blocks = PendingBlocks()
         self.recalls = PendingRecalls()
         self._past_deliveries = PastDeliveries(store, Property.TIMER_OUT_MS)
-        self._marks: ProgressMarks[TimerProgress] = ProgressMarks()
-        self._saved: TimerProgress | None = None
-        self._saved_from = 0
+        self._unsaved: UnsavedProgress[TimerProgress] = UnsavedProgress()
         self._border = 0
         """A key above all delivered ones."""
         self._counter = 0
@@ -425,7 +422,7 @@ class TimerQueue:
     def _note_progress(self, now_ms: int) -> None:
         """Record the progress now, if it is exact."""
         if self._is_progress_exact:
-            self._marks.add(
+            self._unsaved.add(
                 ProgressMark(
                     self._store.end_offset,
                     self._past_deliveries.scan_from,
@@ -445,15 +442,10 @@ class TimerQueue:
     def content_to_save(self, now_ms: int) -> bytes | None:
         """Return the content of timercheck, up to durable deliveries; None if it was written
         already."""
-        if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
+        if self._unsaved.is_resave_due(self._store.end_offset):
             self._note_progress(now_ms)
-        mark = self._marks.take_durable(self._store.irrevocable_offset)
-        if mark is None or (
-            mark.state == self._saved and mark.scan_from < self._saved_from + RESAVE_SIZE
-        ):
-            return None
-        self._saved, self._saved_from = mark.state, mark.scan_from
-        return self._encode(mark, now_ms)
+        mark = self._unsaved.take_unsaved(self._store.irrevocable_offset)
+        return None if mark is None else self._encode(mark, now_ms)
 
     def snapshot_to_save(self, now_ms: int) -> bytes | None:
         """Return the content of the snapshot file, if one is due and durable."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final, Generic, NamedTuple, TypeVar
 
 MARKS_MAX: Final = 64
+RESAVE_SIZE: Final = 8 * 1024 * 1024
+"""After this much more log, even unchanged progress is saved again, so that a start reads less."""
 
 T = TypeVar("T")
 
@@ -48,3 +50,27 @@ class ProgressMarks(Generic[T]):
             count += 1
         del self._marks[:count]
         return found
+
+
+class UnsavedProgress(ProgressMarks[T]):
+    """Decides which progress is saved next. Unchanged progress is saved again only after
+    RESAVE_SIZE of log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._saved: ProgressMark[T] | None = None
+
+    def is_resave_due(self, log_end: int) -> bool:
+        """Whether the progress is to be added and saved again, although it may be unchanged."""
+        return log_end >= (self._saved.scan_from if self._saved else 0) + RESAVE_SIZE
+
+    def take_unsaved(self, durable_offset: int) -> ProgressMark[T] | None:
+        """Return the newest durable progress; None if there is none, or none worth saving."""
+        mark, saved = self.take_durable(durable_offset), self._saved
+        if mark is None:
+            return None
+        is_known = saved is not None and mark.state == saved.state
+        if is_known and not self.is_resave_due(mark.scan_from):
+            return None
+        self._saved = mark
+        return mark

@@ -4,7 +4,13 @@ import random
 
 import pytest
 
-from escrowmq.store.durable_progress import MARKS_MAX, ProgressMark, ProgressMarks
+from escrowmq.store.durable_progress import (
+    MARKS_MAX,
+    RESAVE_SIZE,
+    ProgressMark,
+    ProgressMarks,
+    UnsavedProgress,
+)
 from escrowmq.testing.disk import CrashLoss, SimCrash
 
 from .later import Later
@@ -28,6 +34,24 @@ def test_the_newest_progress_is_kept_when_much_waits() -> None:
         assert len(marks._marks) <= MARKS_MAX
     assert marks.take_durable(0) == ProgressMark(0, 0, 0)
     assert marks.take_durable(10**9) == ProgressMark(10 * MARKS_MAX - 1, 0, 10 * MARKS_MAX - 1)
+
+
+def test_unchanged_progress_is_saved_again_when_a_start_would_read_much() -> None:
+    unsaved: UnsavedProgress[str] = UnsavedProgress()
+    assert not unsaved.is_resave_due(RESAVE_SIZE - 1)
+    assert unsaved.take_unsaved(100) is None
+    unsaved.add(ProgressMark(10, 10, "a"))
+    assert unsaved.take_unsaved(9) is None
+    assert unsaved.take_unsaved(10) == ProgressMark(10, 10, "a")
+    for end, state, is_taken in (
+        (20, "a", False), (RESAVE_SIZE + 9, "a", False), (RESAVE_SIZE + 10, "a", True),
+        (RESAVE_SIZE + 11, "b", True), (RESAVE_SIZE + 12, "a", True),
+    ):  # fmt: skip
+        mark = ProgressMark(end, end, state)
+        unsaved.add(mark)
+        assert unsaved.take_unsaved(1 << 40) == (mark if is_taken else None)
+    assert unsaved.is_resave_due(2 * RESAVE_SIZE + 12)
+    assert not unsaved.is_resave_due(2 * RESAVE_SIZE + 11)
 
 
 @pytest.mark.parametrize("seed", range(12))
