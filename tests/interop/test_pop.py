@@ -185,8 +185,8 @@ def test_new_start_knows_who_has_what(
         run.kill()
 
 
-# From Apache's broker `a` came again once in a run of all tests, and never alone: not explained
-# yet, so that it is for `make interop`, where machines are quiet.
+# For `make interop`: it waits for the timers of both brokers. tests/unit/broker/test_pop_crash.py
+# has the same stores.
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("writer", "reader"),

@@ -23,7 +23,6 @@ import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.log_throttle import RepeatedErrors
-from escrowmq.base.message import Message, Property
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_auto_renewal import (
@@ -42,9 +41,9 @@ from escrowmq.delivery.pop_check_points import (
 from escrowmq.delivery.pop_counts import PopCounts
 from escrowmq.delivery.pop_quotas import PopQuotas
 from escrowmq.delivery.pop_redelivery import Redelivery
+from escrowmq.delivery.pops_of_rocketmq import PopsOfRocketMQ
 from escrowmq.delivery.revive_reader import GRACE_MS, ReviveReader
 from escrowmq.delivery.revive_records import (
-    ACK_TAG,
     CHECK_POINT_TAG,
     MARK_GROUP,
     NEXT_PROPERTY,
@@ -68,13 +67,12 @@ DUE_MAX: Final = 256
 """The most check points that are handled in one turn; others follow in later turns."""
 
 RETRY_MS: Final = 1_000
-_ACKS_MAX: Final = 1_024
 
 _log = logging.getLogger(__name__)
 
 
 class PopLedger:
-    """All messages in flight with groups that pop. `later` stores a message through the timer."""
+    """All messages in flight with groups that pop."""
 
     def __init__(  # noqa: PLR0913 - what it works on
         self,
@@ -85,8 +83,7 @@ class PopLedger:
         groups: GroupTable,
         offsets: OffsetTable,
         host: bytes,
-        later: Callable[[Message, int], object],
-        may_be_in_timer: Callable[[str], bool],
+        rocketmq: PopsOfRocketMQ,
         is_there: IsConnected = never_renewed,
     ) -> None:
         self._store = store
@@ -109,8 +106,7 @@ class PopLedger:
             came_again=self._note_redelivered,
         )
         self._carrier = CheckPointCarrier(self.popped, self._store_again)
-        self._later = later
-        self._may_be_in_timer = may_be_in_timer
+        self._rocketmq = rocketmq
         self.topic = revive_topic(settings.cluster)
         self.log_end = 0
         """Everything stored here is durable once the log is durable up to this offset."""
@@ -127,7 +123,7 @@ class PopLedger:
             self._orders,
         )  # what `flush` has to store
         self._own: set[tuple[int, int]] = set()
-        self._retry_ms = self._started_ms = 0
+        self._retry_ms = 0
         self._is_there = is_there
 
     @property
@@ -141,7 +137,7 @@ class PopLedger:
         """Read the records that may be open, and advance offsets that were not saved. If the log
         has holes (not `is_sound`), no offset advances past messages whose check point may be
         lost."""
-        self._started_ms = now_ms
+        self._rocketmq.start(now_ms)
         if not is_sound:
             self._reader.note_holes()
         former = former_revive_topics(self._store.topics(), self.topic)
@@ -304,35 +300,9 @@ class PopLedger:
             news = self.popped.acknowledge(point, queue_offsets)
             if news:
                 self._acks.setdefault(point, []).extend(news)
-        elif self._may_be_of_rocketmq(handle, invisible_ms, now_ms):
-            self._store_ack_in_timer(handle, queue_offsets[:_ACKS_MAX], invisible_ms, now_ms)
-
-    def _may_be_of_rocketmq(self, handle: CheckPointKey, invisible_ms: int, now_ms: int) -> bool:
-        """Whether an unknown check point may be in the timer of a RocketMQ broker that used this
-        store before. The acks that follow it there are the only others of the revive topic."""
-        return (
-            self._may_be_in_timer(self.topic)
-            and handle.pop_ms < self._started_ms
-            and handle.pop_ms + invisible_ms > now_ms
-            and 0 <= handle.revive_queue < self._settings.revive_queues_count
-        )
-
-    def _store_ack_in_timer(
-        self, handle: CheckPointKey, queue_offsets: list[int], invisible_ms: int, now_ms: int
-    ) -> None:
-        """Store an ack in the timer, to follow its check point there, as RocketMQ does."""
-        tag, body = encode_ack(handle, queue_offsets, broker_name=self._settings.name)
-        due_ms = handle.pop_ms + invisible_ms
-        message = revive_record(
-            self.topic, tag, body, handle.revive_queue, deliver_ms=due_ms, host=self._host
-        )
-        message.born_ms = now_ms
-        message.properties[Property.UNIQ_KEY] = (
-            f"{handle.topic}@{handle.queue_id}@{queue_offsets[0]}@"
-            f"{handle.group}@{handle.pop_ms}@{self._settings.name}@{ACK_TAG}"
-        )
-        self._later(message, now_ms)
-        self.log_end = self._store.end_offset
+        elif self._rocketmq.may_include(handle, invisible_ms, now_ms):
+            self._rocketmq.store_ack(handle, queue_offsets, invisible_ms, now_ms)
+            self.log_end = self._store.end_offset
 
     def forget_group(self, group: str) -> None:
         """Finish the check points of a deleted group, so that nothing is redelivered to it."""
@@ -402,7 +372,7 @@ class PopLedger:
         check point; None if that could not be stored. An acknowledged message is not changed."""
         point = self.popped.find(handle)
         if point is None:
-            if not self._may_be_of_rocketmq(handle, old_ms, now_ms):
+            if not self._rocketmq.may_include(handle, old_ms, now_ms):
                 return now_ms
         elif point.acked & point.bit_of(queue_offset) or not point.bit_of(queue_offset):
             return now_ms
@@ -447,6 +417,9 @@ class PopLedger:
         """Redeliver messages that were not acknowledged in time. Return how many check points were
         finished."""
         if now_ms < self._retry_ms:
+            return 0
+        if self._rocketmq.may_have_acks_late(now_ms):
+            self._retry_ms = now_ms + RETRY_MS
             return 0
         try:
             for settled in range(DUE_MAX):

@@ -54,7 +54,6 @@ from escrowmq.delivery.timer_records import (
     recall_key,
     slot_before,
 )
-from escrowmq.delivery.timer_snapshot import ListedOffsets, SnapshotSaver
 from escrowmq.delivery.timer_unread import UNKNOWN_KEY, UnreadRecord, UnreadRecords
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import ProgressMark, UnsavedProgress
@@ -67,7 +66,6 @@ transactions, which nobody may refuse, can be so many."""
 
 _TAKE_MAX: Final = 512
 _ENTRIES_READ: Final = 64
-
 _UNSEEN_MS: Final = 60_000
 """How long a stored record may wait for a sync before it becomes visible. A RocketMQ broker that
 takes over must allow for that."""
@@ -84,9 +82,9 @@ class TimerQueue:
         self._precision_ms = settings.timer_precision_ms
         self._heap: list[int] = []
         self._taken = self._loaded_end = 0
-        self._listed = ListedOffsets()
+        self._listed = timer_snapshot.ListedOffsets()
         """The records before `taken` that a start has still to read."""
-        self._snapshots = SnapshotSaver()
+        self._snapshots = timer_snapshot.SnapshotSaver()
         self._blocks = PendingBlocks()
         self.recalls = PendingRecalls()
         self._past_deliveries = PastDeliveries(store, Property.TIMER_OUT_MS)
@@ -193,8 +191,22 @@ class TimerQueue:
     def may_hold(self, topic: str) -> bool:
         """Whether messages of a topic wait here, or may be among records of an earlier process that
         are not read yet."""
-        is_read = self._taken >= self._loaded_end and not self._listed and not self._unread.count
-        return self.counts.has(topic) or not is_read
+        return self.counts.has(topic) or not self._is_start_read or bool(self._unread.count)
+
+    def may_be_late(self, topic: str, now_ms: int) -> bool:
+        """Whether due messages of a topic may wait here, though no longer than the timer needs. Not
+        those that the disk cannot read."""
+        if not self._is_start_read:
+            return self._has_more
+        return self.counts.has(topic) and self._is_any_due(now_ms)
+
+    def _is_any_due(self, now_ms: int) -> bool:
+        return bool(self._heap) and self._heap[0] >> OFFSET_BITS <= now_ms
+
+    @property
+    def _is_start_read(self) -> bool:
+        """Whether all readable records of earlier processes are read."""
+        return self._taken >= self._loaded_end and not self._listed
 
     def forget_topic(self, topic: str) -> None:
         """Remove the figures of a deleted topic."""
@@ -228,9 +240,8 @@ class TimerQueue:
             return 0  # the first due record is not known yet
         if not self._is_settled:
             self._remove_rocketmq_timer(now_ms)
-        passed = 0
-        heap = self._heap
-        while heap and heap[0] >> OFFSET_BITS <= now_ms and passed < BATCH_MAX:
+        passed, heap = 0, self._heap
+        while self._is_any_due(now_ms) and passed < BATCH_MAX:
             queue_offset = heap[0] & OFFSET_MASK
             try:
                 is_passed = self._process_due(queue_offset, now_ms)
@@ -248,8 +259,7 @@ class TimerQueue:
             self.due_times.drop(key >> OFFSET_BITS)
             self._blocks.remove(queue_offset)
             passed += 1
-        is_all = not self._has_more and not self._unread.count
-        if is_all and not (heap and heap[0] >> OFFSET_BITS <= now_ms):
+        if not (self._has_more or self._unread.count or self._is_any_due(now_ms)):
             self._past_deliveries.clear()
         if passed and not self._has_more and len(heap) < PENDING_MAX:
             self._has_more = self._taken < self._store.bounds(Topic.TIMER, 0)[1]
@@ -264,7 +274,7 @@ class TimerQueue:
         try:
             self._read_new_records(now_ms)
         except (OSError, StorageError) as error:
-            if self._listed or self._taken < self._loaded_end:
+            if not self._is_start_read:
                 raise
             self._unread.schedule_queue_retry(now_ms, error)
 
@@ -374,10 +384,9 @@ class TimerQueue:
         if source is None:
             return True
         try:
-            is_passed = self.recalls.apply_to(source) or self._past_deliveries.match_delivery(
-                source
-            )
-            is_passed = is_passed or self._deliver(source, now_ms)
+            was_delivered = self._past_deliveries.match_delivery
+            is_over = self.recalls.apply_to(source) or was_delivered(source)
+            is_passed = is_over or self._deliver(source, now_ms)
             if is_passed:
                 self.counts.add(source, -1, now_ms)
         except (OSError, StorageError):
@@ -483,8 +492,7 @@ class TimerQueue:
             # start would deliver both.
             snapshot = self._encode_snapshot(self._before.taken, self._before.border)
             disk.replace(timer_snapshot.PATH, snapshot)
-        paths = rocketmq_files(disk)
-        if not paths:
+        if not (paths := rocketmq_files(disk)):
             return
         mark = ProgressMark(self._store.end_offset, self._past_deliveries.scan_from, self._before)
         disk.replace(PATH, self._encode(mark, now_ms))

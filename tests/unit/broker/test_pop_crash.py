@@ -194,6 +194,25 @@ def test_what_a_peer_handed_out_is_taken_over() -> None:
     assert [m.body for m in world.messages("%RETRY%G_T")] == [b"d"]
 
 
+@pytest.mark.parametrize("others", [0, 600])
+def test_a_peer_s_ack_counts_that_became_due_while_no_broker_ran(others: int) -> None:
+    """Its check point had left the timer before, so that a start knew it first."""
+    world, _ = make()
+    world.core.broker.groups.get_or_create("G", world.now_ms)
+    pop_ms = START_MS - 15_000
+    key = {"bn": "broker-a", "c": "G", "pt": pop_ms, "q": 0, "so": 0, "t": "T"}
+    point = {**key, "bm": 0, "d": [0, 1], "it": 15_000, "n": 2, "ro": 0}
+    put_record(world, "ck", point, revive_queue=3, TIMER_OUT_MS=str(START_MS - 2_000))
+    for _ in range(others):
+        put_as_peer(world, "none", {}, START_MS - 1)
+    put_as_peer(world, "ack", {**key, "ao": 1}, START_MS)
+    world.core.broker.offsets.commit("G", "T", 0, 2, world.now_ms)
+    world.now_ms += 60_000
+    world.crash()
+    world.run(5_000)
+    assert [m.body for m in world.messages("%RETRY%G_T")] == [b"a"]
+
+
 def test_records_that_make_no_sense_are_passed_over() -> None:
     world, consumer = make()
     for body in (b"", b"[]", b'{"c":1}', b'{"c":"G","t":"T","n":0,"pt":1}'):
@@ -208,11 +227,13 @@ def test_records_that_make_no_sense_are_passed_over() -> None:
 ORDER: dict[str, object] = {"c": "G", "t": "T", "q": 0, "o": 6}
 
 
-def put_record(world: World, tag: str, body: dict[str, object], *, revive_queue: int = 0) -> None:
+def put_record(
+    world: World, tag: str, body: dict[str, object], *, revive_queue: int = 0, **properties: str
+) -> None:
     """A record as this broker finds it in the revive topic."""
     record = Message(
         topic=REVIVE, body=json.dumps(body).encode(), queue_id=revive_queue,
-        properties={Property.TAGS: tag},
+        properties={Property.TAGS: tag, **properties},
     )  # fmt: skip
     world.core.broker.store.put(record, world.now_ms)
     world.run(1)

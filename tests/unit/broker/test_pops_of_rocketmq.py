@@ -26,10 +26,10 @@ def test_an_ack_goes_to_the_timer_if_its_check_point_may_be_there(
     """As a RocketMQ broker has left it; `pop_ms` is from this broker's start on."""
     world, _ = make()
     ledger, store = world.core.assembly.pops.ledger, world.core.broker.store
-    start_ms = ledger._started_ms
+    start_ms = ledger._rocketmq._started_ms
     message = revive_record(REVIVE, "ck", b"{}", 0, deliver_ms=start_ms + 60_000, host=bytes(8))
     message.properties[Property.UNIQ_KEY] = "one"
-    ledger._later(message, world.now_ms)
+    ledger._rocketmq._later(message, world.now_ms)
     world.send("x")
     world.run(1)
     handle = CheckPointKey("G", "T", 0, 0, start_ms + pop_ms, revive_queue)
@@ -41,10 +41,10 @@ def test_an_ack_goes_to_the_timer_if_its_check_point_may_be_there(
 def test_a_message_that_a_rocketmq_broker_popped_may_be_renewed() -> None:
     world, _ = make()
     ledger = world.core.assembly.pops.ledger
-    start_ms = ledger._started_ms
+    start_ms = ledger._rocketmq._started_ms
     left = revive_record(REVIVE, "ck", b"{}", 0, deliver_ms=start_ms + 60_000, host=bytes(8))
     left.properties[Property.UNIQ_KEY] = "one"
-    ledger._later(left, world.now_ms)
+    ledger._rocketmq._later(left, world.now_ms)
     world.send("x")
     world.run(1)
     handle = CheckPointKey("G", "T", 0, 0, start_ms - 1_000, 0)

@@ -46,6 +46,31 @@ def test_a_message_that_cannot_be_read_keeps_no_other_waiting(
     assert world.timer.deliverer.dropped_count == 0
 
 
+def test_messages_are_late_while_they_wait_for_the_timer_and_not_for_the_disk() -> None:
+    world = make()
+    timer = world.timer
+    assert not timer.may_be_late("T", world.now_ms), "nothing is read yet, nor from before"
+    world.run(1_000)
+    assert not timer.may_be_late("T", world.now_ms)
+    world.now_ms += 3_000
+    assert timer.may_be_late("T", world.now_ms)
+    assert not timer.may_be_late("U", world.now_ms)
+    world.disk.unreadable.add(FIRST_SEGMENT)
+    world.run(1_000)
+    assert not timer.may_be_late("T", world.now_ms)
+    world.now_ms += 60_000
+    assert timer.may_be_late("T", world.now_ms)
+    world.disk.unreadable.clear()
+    world.run(timer_unread.WAIT_MAX_MS)
+    assert len(world.bodies()) == 3
+    assert not timer.may_be_late("T", world.now_ms)
+    world.send(b"from before", TIMER_DELAY_SEC="60")
+    world.restart()
+    assert world.timer.may_be_late("V", world.now_ms), "it is not read yet"
+    world.wake()
+    assert not world.timer.may_be_late("V", world.now_ms)
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_what_was_not_read_is_delivered_once_over_a_start(*, is_killed: bool) -> None:
     world = make()

@@ -38,6 +38,7 @@ from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
 from escrowmq.delivery.existing_queues import ExistingQueues
 from escrowmq.delivery.orderly_pops import OrderlyBatches
 from escrowmq.delivery.pop_ledger import PopLedger
+from escrowmq.delivery.pops_of_rocketmq import PopsOfRocketMQ
 from escrowmq.txn.engine import TransactionEngine
 from escrowmq.txn.transactions import Transactions
 
@@ -235,8 +236,7 @@ def make_pop_part(
         groups=b.groups,
         offsets=b.offsets,
         host=b.identity.packed,
-        later=putter.store_message,
-        may_be_in_timer=b.timer.may_hold,
+        rocketmq=PopsOfRocketMQ(b.settings, b.timer, putter.store_message, host=b.identity.packed),
         is_there=b.peers.is_reachable,
     )
     pops, peeks = _make_pop_handlers(b, ledger, orders, freed)
