@@ -13,11 +13,11 @@ from escrowmq.aio import Admin
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.codec.pending_bodies import TransactionItem
-from escrowmq.errors import NotFound, NotSupported
+from escrowmq.errors import ConnectFailed, EscrowMQError, NotFound, NotSupported
 
 from .peer import DEADLINE_S, Link, Peer, a_peer
 
-OURS, THEIRS = "broker-a", "broker-j"
+OURS, THEIRS, GONE = "broker-a", "broker-j", "broker-0"
 CODES = (
     Request.ESCROW_PENDING_LIST, Request.ESCROW_PENDING_COUNT, Request.ESCROW_SHOW,
     Request.ESCROW_CHECK, Request.ESCROW_SETTLE, Request.ESCROW_DISCARDED_LIST,
@@ -52,7 +52,7 @@ def in_a_cluster(work: Callable[[Admin, Peer], Awaitable[None]], *names: str) ->
         async with a_peer() as ours, a_peer() as theirs, a_peer() as registry:
             for code in CODES:
                 ours.answers[code], theirs.answers[code] = one, refuse
-            addresses = {OURS: ours.address, THEIRS: theirs.address}
+            addresses = {OURS: ours.address, THEIRS: theirs.address, GONE: "127.0.0.1:1"}
             table = {
                 name: {"brokerName": name, "cluster": "c", "brokerAddrs": {"0": addresses[name]}}
                 for name in names
@@ -121,6 +121,48 @@ def test_without_any_of_ours_it_is_not_supported() -> None:
                 await ask()
 
     in_a_cluster(work, THEIRS)
+
+
+def test_a_message_is_found_although_a_broker_is_unreachable() -> None:
+    async def work(admin: Admin, ours: Peer) -> None:
+        told = admin.transactions
+        assert [item.broker for item in await told.show(MESSAGE_ID)] == [OURS]
+        assert await told.check(MESSAGE_ID) == await told.resume("offset id") == 1
+        assert await told.commit(MESSAGE_ID) == await told.rollback(MESSAGE_ID) == "committed"
+        for code in CODES:
+            ours.answers[code] = know_nothing
+        for ask in (told.show, told.check, told.resume, told.commit, told.rollback):
+            with pytest.raises(ConnectFailed, match=r"not known to the others.*127\.0\.0\.1:1"):
+                await ask(MESSAGE_ID)
+
+    in_a_cluster(work, GONE, OURS)
+
+
+def test_a_transaction_is_settled_once_and_an_error_of_its_broker_reported() -> None:
+    def refuse_to_settle(link: Link, command: Command) -> None:
+        link.reply(command, Response.NO_PERMISSION, remark="not yours")
+
+    async def work(admin: Admin, ours: Peer) -> None:
+        assert await admin.transactions.commit(MESSAGE_ID) == "committed"
+        assert [each.code for each in ours.requests].count(Request.ESCROW_SETTLE) == 1
+        ours.answers[Request.ESCROW_SETTLE] = refuse_to_settle
+        with pytest.raises(EscrowMQError, match="not yours"):
+            await admin.transactions.commit(MESSAGE_ID)
+
+    in_a_cluster(work, GONE, OURS)
+
+
+def test_an_empty_answer_is_that_of_a_broker_which_does_not_know() -> None:
+    def empty(link: Link, command: Command) -> None:
+        link.reply(command, body=b'{"items":[],"next":-1,"count":0}')
+
+    async def work(admin: Admin, ours: Peer) -> None:
+        ours.answers[Request.ESCROW_SHOW] = ours.answers[Request.ESCROW_DISCARDED_RESUME] = empty
+        for ask in (admin.transactions.show, admin.transactions.resume):
+            with pytest.raises(NotFound):
+                await ask(MESSAGE_ID)
+
+    in_a_cluster(work, OURS)
 
 
 def test_a_resumption_that_is_done_in_parts_goes_on_to_the_limit() -> None:

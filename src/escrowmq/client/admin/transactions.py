@@ -14,7 +14,7 @@ from escrowmq.base.own_properties import OUTCOME
 from escrowmq.client.admin.cluster_calls import ClusterCalls
 from escrowmq.client.core.end_request import parse_transaction_id
 from escrowmq.codec.pending_bodies import PAGE_MAX, ChangeResult, PendingCounts, TransactionItem
-from escrowmq.errors import NotFound, NotSupported, ResponseError, UsageError
+from escrowmq.errors import NotFound, NotSupported, ResponseError, TransportError, UsageError
 
 PAGE_COUNT: Final = 200
 State = Literal["waiting", "asked", "parked"]
@@ -112,21 +112,20 @@ class Transactions:
         """Return everything known about a transaction, pending or settled: one item per message,
         with its events. `transaction` is a transaction id or the id of one of its messages;
         `broker` limits the search. Raises NotFound if no broker knows it."""
-        found: list[PendingTransaction] = []
         which = self._select_transaction(transaction, topic=topic)
-        refusals: list[ResponseError] = []
-        for name, address in (await self._brokers_to_ask(transaction, broker)).items():
-            try:
-                page = await self._cluster.ask_decoded(
-                    address, Request.ESCROW_SHOW, _TransactionPage, body=msgspec.json.encode(which)
-                )
-            except ResponseError as error:
-                refusals.append(_require_not_here(error))
-                continue
-            found += [self._with_user_names(name, item) for item in page.items]
-        if not found:
-            raise _not_found_error(transaction, refusals)
-        return found
+
+        async def show_on_broker(name: str, address: str) -> list[PendingTransaction]:
+            page = await self._cluster.ask_decoded(
+                address, Request.ESCROW_SHOW, _TransactionPage, body=msgspec.json.encode(which)
+            )
+            return [self._with_user_names(name, item) for item in page.items]
+
+        masters = await self._brokers_to_ask(transaction, broker)
+        parts = await self._ask_knowing(transaction, masters, show_on_broker)
+        items = [item for part in parts for item in part]
+        if not items:
+            raise _not_found_error(transaction, [])
+        return items
 
     async def commit(
         self, transaction: str, *, topic: str = "", reason: str = "", broker: str = ""
@@ -212,15 +211,13 @@ class Transactions:
         masters = await self._cluster.masters()
         if not offset_id:
             return sum(await self._ask_supporting(masters, resume_on_broker))
-        count = 0
-        refusals: list[ResponseError] = []
-        for address in masters.values():
-            try:
-                count += await resume_on_broker(address)
-            except ResponseError as error:
-                refusals.append(_require_not_here(error))
+        count = sum(
+            await self._ask_knowing(
+                offset_id, masters, lambda _, address: resume_on_broker(address)
+            )
+        )
         if not count:
-            raise _not_found_error(offset_id, refusals)
+            raise _not_found_error(offset_id, [])
         return count
 
     async def rotate_key(self, *, broker: str = "", reason: str = "") -> dict[str, int]:
@@ -255,6 +252,34 @@ class Transactions:
             raise refusal
         return found
 
+    async def _ask_knowing(
+        self,
+        named: str,
+        masters: Mapping[str, str],
+        ask: Callable[[str, str], Awaitable[T]],
+        *,
+        is_one: bool = False,
+    ) -> list[T]:
+        """Ask the brokers that may know what is named, and return the answers of those that do;
+        with `is_one`, only the first. Unreachable brokers matter if there is no answer."""
+        found: list[T] = []
+        refusals: list[ResponseError] = []
+        failure: TransportError | None = None
+        for name, address in masters.items():
+            try:
+                found.append(await ask(name, address))
+            except ResponseError as error:
+                refusals.append(_require_not_here(error))
+            except TransportError as error:
+                failure = error
+            if found and is_one:
+                break
+        if found:
+            return found
+        if failure is None or len(masters) == 1:
+            raise failure or _not_found_error(named, refusals)
+        raise type(failure)(f"{named} is not known to the others, and {failure}") from failure
+
     async def _iterate_all(
         self, masters: Mapping[str, str], code: int, body: dict[str, object]
     ) -> AsyncIterator[PendingTransaction]:
@@ -272,15 +297,10 @@ class Transactions:
 
     async def _check_one(self, transaction: str, broker: str, *, reason: str) -> int:
         which = {**self._select_transaction(transaction), "reason": reason}
-        counts: list[int] = []
-        refusals: list[ResponseError] = []
-        for address in (await self._brokers_to_ask(transaction, broker)).values():
-            try:
-                counts.append(await self._request_checks(address, which))
-            except ResponseError as error:
-                refusals.append(_require_not_here(error))
-        if not counts:
-            raise _not_found_error(transaction, refusals)
+        masters = await self._brokers_to_ask(transaction, broker)
+        counts = await self._ask_knowing(
+            transaction, masters, lambda _, address: self._request_checks(address, which)
+        )
         return sum(counts)
 
     async def _request_checks(self, address: str, which: dict[str, object]) -> int:
@@ -325,17 +345,15 @@ class Transactions:
             after = page.next
 
     async def _settle(self, transaction: str, which: dict[str, object], broker: str) -> str:
-        refusals: list[ResponseError] = []
-        for address in (await self._brokers_to_ask(transaction, broker)).values():
-            try:
-                reply = await self._cluster.ask(
-                    address, Request.ESCROW_SETTLE, {}, msgspec.json.encode(which)
-                )
-            except ResponseError as error:
-                refusals.append(_require_not_here(error))
-                continue
+        async def settle_on_broker(_: str, address: str) -> str:
+            reply = await self._cluster.ask(
+                address, Request.ESCROW_SETTLE, {}, msgspec.json.encode(which)
+            )
             return (reply.ext or {}).get(OUTCOME, "")
-        raise _not_found_error(transaction, refusals)
+
+        masters = await self._brokers_to_ask(transaction, broker)
+        outcome, *_ = await self._ask_knowing(transaction, masters, settle_on_broker, is_one=True)
+        return outcome
 
     async def _brokers_to_ask(self, transaction: str, broker: str = "") -> dict[str, str]:
         """Return the brokers that may know a transaction: one if the id names its broker, as
