@@ -176,6 +176,30 @@ def test_a_topic_that_was_recreated_and_is_longer_is_read_from_its_beginning(
     until("all are announced", lambda: announced.sets.counts()[0] == 4 * COUNT)
 
 
+def test_a_queue_that_is_assigned_after_the_check_is_checked_before_it_is_read(
+    announced: Announced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced.new_reader()
+    announced.until_all_are_in_the_set()
+    announced.close_readers()
+    announced.admin.topics.delete(TOPIC)
+    announced.admin.topics.create(TOPIC, queues=2)
+    announced.send("other", 3 * COUNT)
+    check = AnnouncementReader._check_positions
+    readers: list[AnnouncementReader] = []
+
+    def check_too_early(reader: AnnouncementReader) -> None:
+        if readers:
+            check(reader)
+        else:
+            until("it has its queues", lambda: len(reader._consumer.queues()) == 2)
+            readers.append(reader)
+
+    monkeypatch.setattr(AnnouncementReader, "_check_positions", check_too_early)
+    announced.new_reader()
+    until("all are announced", lambda: announced.sets.counts()[0] == 4 * COUNT, within_s=20)
+
+
 class Failing:
     """Sets of which the next requests fail."""
 

@@ -44,6 +44,7 @@ oldest are dropped."""
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TAKEN_MAX: Final = 32
 _RECEIVE_S: Final = 1.0
+_RECHECK_S: Final = 0.1
 
 
 class Business(Protocol):
@@ -215,7 +216,9 @@ class AnnouncementReader:
         """Go back in the queues from which the server lacks announcements. Queues are compared when
         this member gets them, because it shares the queues with its group."""
         try:
-            for queue in self._consumer.queues():
+            queues = self._consumer.queues()
+            self._checked_queues &= {_queue_name(queue) for queue in queues}
+            for queue in queues:
                 if _queue_name(queue) not in self._checked_queues:
                     self._check_position(queue)
                     self._checked_queues.add(_queue_name(queue))
@@ -281,7 +284,12 @@ class AnnouncementReader:
         for one in taken:
             queues.setdefault(one.queue, []).append(one)
         for queue, some in queues.items():
-            self._process_queue(queue, some)
+            is_retry = queue.topic.startswith(Topic.RETRY_PREFIX)
+            if is_retry or _queue_name(queue) in self._checked_queues:
+                self._process_queue(queue, some)
+            else:  # assigned after the check, or the check failed
+                self._request_redelivery(queue)
+                self._over.wait(_RECHECK_S)
 
     def _process_queue(self, queue: escrowmq.MessageQueue, taken: list[escrowmq.Delivery]) -> None:
         while not self._over.is_set():
