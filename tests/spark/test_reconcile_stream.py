@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import functions as F
+
+from escrowmq.pipeline.reconcile import stream
 from escrowmq.pipeline.reconcile.stream import STATE_STORE, OverdueWatch, StreamTimeouts, overdue
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -51,7 +54,7 @@ class Feed:
         self.log.rows.clear()
 
     def run(self, **more: Any) -> list[Any]:
-        """All batches, one after the other."""
+        """All batches that are new, one after the other."""
         found: list[Any] = []
 
         def take(frame: DataFrame, _: int) -> None:
@@ -109,6 +112,28 @@ def test_what_is_not_ended_in_time_is_told_again_and_again(
     assert (first["class"], first["topic"], first["broker"]) == ("overdue", "paid", "broker-a")
     assert first["at"].timestamp() == START.timestamp() - 1000
     assert stuck["queueOffset"] == 2
+
+
+def test_a_broker_whose_clock_is_ahead_makes_no_half_of_others_overdue(
+    rocks: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def say_time(at: dt.datetime) -> None:
+        monkeypatch.setattr(stream, "_machine_time", lambda: F.lit(at))
+
+    feed, ahead = Feed(rocks, tmp_path), Log("broker-b")
+    feed.log.rows.append(ahead.half("ahead", age_s=-3_600))
+    feed.flush()
+    feed.log.half("stuck", age_s=5)
+    feed.flush()
+    say_time(START)
+    assert feed.run() == []
+    feed.log.half("young", age_s=-300)
+    feed.flush()
+    feed.log.half("younger", age_s=-350)
+    feed.flush()
+    say_time(START + dt.timedelta(seconds=350))
+    told = {row["messageId"]: row["evidence"]["ageSeconds"] for row in feed.run()}
+    assert told.keys() == {"ahead", "stuck"}
 
 
 class Watched:

@@ -11,7 +11,7 @@ Most halves never reach Python: the join takes 30 to 120 us of CPU for each, sta
 Time is the watermark: the latest record's time minus the skew. Records of either topic move it for
 both, so it advances even if no transaction ends; `clock` moves it if nothing is stored at all. Ends
 that are read later than the skew allows count as missing, so start a query at a recent time, and
-leave older halves to the batch."""
+leave older halves to the batch. Times that this machine has not reached count as its own time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
@@ -80,13 +80,20 @@ def overdue(
     time. `beats` is `clock`, or None. `look` tells whether a half is still open, so that it is
     reported repeatedly; without it each is reported once."""
     chosen = patience or StreamTimeouts()
-    alone = _unended_halves(messages, chosen, beats)
+    # One broker whose clock is ahead would make the halves of all others overdue at once.
+    at = F.least("storeTimestamp", _machine_time())
+    alone = _unended_halves(messages.withColumn("storeTimestamp", at), chosen, beats)
     return alone.groupBy("broker", "messageId").transformWithState(
         statefulProcessor=OverdueWatch(chosen, look),
         outputStructType=OPEN,
         outputMode="append",
         timeMode="EventTime",
     )
+
+
+def _machine_time() -> Column:
+    """The time of this machine at the beginning of a batch."""
+    return F.current_timestamp()
 
 
 def _unended_halves(
