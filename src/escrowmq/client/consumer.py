@@ -87,8 +87,8 @@ class Consumer(KeywordOnly, TidyCompletion):
 
     __signature__ = SettingsSignature(ConsumerOptions, ClientOptions)
     _INTERNAL = frozenset({
-        "advance", "instance", "iteration_slots", "options", "put_back", "take_undelivered",
-        "take_undelivered_into", "wire_group",
+        "advance", "bounds", "instance", "iteration_slots", "options", "put_back",
+        "take_undelivered", "take_undelivered_into", "wire_group", "wire_queue",
     })  # fmt: skip
 
     def __init__(
@@ -115,7 +115,7 @@ class Consumer(KeywordOnly, TidyCompletion):
             stamp=self._set_portal,
             kind=self._delivery_class(),
         )
-        self._bounds = QueueBounds(self.instance)
+        self.bounds = QueueBounds(self.instance)
         handler, reading, watch = self.options.handler, self._state, self._state.interceptor_calls
         self._handler_runner = (
             HandlerRunner(handler, self.options, take=reading.take, hold=reading.hold, watch=watch)
@@ -280,9 +280,9 @@ class Consumer(KeywordOnly, TidyCompletion):
         """Continue elsewhere in a queue: at an offset, at the first message since a time (a
         datetime with a time zone), at the `first` message, or at the end (`last`). The group's
         offset moves too, unless `auto_commit` is off."""
-        self._check_usable()
-        reader = self._state.reader_of(queue)
-        reader.seek(await self._bounds.seek_offset(reader.queue, where))
+        queue_offset = await self.bounds.seek_offset(self.wire_queue(queue), where)
+        reader = self._state.reader_of(queue)  # the queue may have moved meanwhile
+        reader.seek(queue_offset)
         if self.options.auto_commit:
             await self._state.offsets.store_offsets([reader])
 
@@ -293,8 +293,7 @@ class Consumer(KeywordOnly, TidyCompletion):
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's committed offset; None if there is none."""
-        self._check_usable()
-        return await self._state.offsets.committed(self._state.reader_of(queue).queue)
+        return await self._state.offsets.committed(self.wire_queue(queue))
 
     async def commit(self) -> None:
         """Commit the offsets of settled messages immediately instead of at the next interval."""
@@ -302,6 +301,11 @@ class Consumer(KeywordOnly, TidyCompletion):
         await self._state.store_offsets()
 
     # -- for this room -----------------------------------------------------------------------
+
+    def wire_queue(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue that this member reads, by its broker's name; otherwise raise."""
+        self._check_usable()
+        return self._state.reader_of(queue).queue
 
     async def take_undelivered(
         self, count_max: int, *, timeout_s: float | None = None

@@ -14,10 +14,13 @@ from escrowmq.aio import Consumer
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client import consumer_state
+from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
 
 from .peer import Link
 from .test_consumer import QUEUE, QUICK, Script, a_script, record
+
+OTHER = MessageQueue("T", "b", 1)
 
 
 def lock_all(link: Link, command: Command) -> None:
@@ -196,6 +199,42 @@ def test_a_seek_moves_the_group_only_where_offsets_are_committed_automatically(
                 await consumer.seek(QUEUE, "first")
                 assert (await consumer.receive(1))[0].queue_offset == 0
             assert script.stored_offset == (0 if auto_commit else 5)
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_seek_moves_a_queue_that_changed_hands_while_a_broker_was_asked_or_fails(
+    *, is_back: bool
+) -> None:
+    """It moved the reader that had the queue before: this member read on elsewhere although `seek`
+    had returned, or the offset of a queue that was another member's by then was committed."""
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.records = {n: record(n) for n in range(9)}
+            async with Consumer(names, group="g", topic="T", **QUICK) as consumer:
+                assert (await consumer.receive(1))[0].queue_offset == 0
+                reading = consumer._state
+
+                async def move(link: Link, command: Command) -> None:
+                    if not is_back:
+                        reading._chosen = {OTHER}
+                    await reading._drop_queues([QUEUE])
+                    await reading.assign_queues("T", [QUEUE])
+                    link.reply(command, ext={"offset": "7"})
+
+                def answer(link: Link, command: Command) -> None:
+                    reading.instance.spawn(move(link, command))
+
+                script.broker.answers[Request.GET_MAX_OFFSET] = answer
+                if is_back:
+                    await consumer.seek(QUEUE, "last")
+                    assert (await consumer.receive(1))[0].queue_offset == 7
+                else:
+                    with pytest.raises(UsageError, match="is not read by this member"):
+                        await consumer.seek(QUEUE, "last")
+            assert script.stored_offset == (7 if is_back else 0)
 
     asyncio.run(go())
 
