@@ -200,6 +200,44 @@ def test_a_queue_that_is_assigned_after_the_check_is_checked_before_it_is_read(
     until("all are announced", lambda: announced.sets.counts()[0] == 4 * COUNT, within_s=20)
 
 
+@pytest.mark.parametrize("count", [COUNT // 2, COUNT, 3 * COUNT])
+def test_a_topic_that_is_recreated_while_it_is_read_is_read_from_its_beginning(
+    announced: Announced, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """The reader went on from where it was, or from the new end if that was before it."""
+    monkeypatch.setattr(consuming, "_MARK_INTERVAL_MS", 200)
+    reader = announced.new_reader()
+    announced.until_all_are_in_the_set()
+    until("it knows the queues", lambda: len(reader._births) == 2)
+    announced.admin.topics.delete(TOPIC)
+    announced.admin.topics.create(TOPIC, queues=2)
+    announced.send("other", count)
+    until("all are announced", lambda: announced.sets.counts()[0] == COUNT + count, within_s=20)
+
+
+def test_a_comparison_does_not_move_the_group(
+    announced: Announced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that got the queue meanwhile, or after a crash, went on from its end."""
+    places: list[object] = []
+    seek = escrowmq.Consumer.seek
+
+    def note(consumer: escrowmq.Consumer, queue: escrowmq.MessageQueue, where: Any) -> None:
+        places.append(where)
+        seek(consumer, queue, where)
+
+    monkeypatch.setattr(escrowmq.Consumer, "seek", note)
+    announced.new_reader()
+    announced.until_all_are_in_the_set()
+    announced.close_readers()
+    announced.admin.topics.delete(TOPIC)
+    announced.admin.topics.create(TOPIC, queues=2)
+    announced.send("other", 3 * COUNT)
+    announced.new_reader()
+    until("all are announced", lambda: announced.sets.counts()[0] == 4 * COUNT)
+    assert {place for place in places if place not in (0, "first")} == set()
+
+
 class Failing:
     """Sets of which the next requests fail."""
 

@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 import logging
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
@@ -16,7 +16,7 @@ from escrowmq.client.core.routes import MessageQueue, queue_fields
 from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.client.instance import ClientInstance
 from escrowmq.client.queue_fetcher import QueueFetcher
-from escrowmq.errors import EscrowMQError, UsageError, response_error
+from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError, response_error
 
 _log = logging.getLogger(__name__)
 
@@ -24,6 +24,21 @@ _COMMITS_AT_ONCE_MAX: Final = 64
 
 SeekPosition = int | dt.datetime | Literal["first", "last"]
 """A place in a queue: an offset, the first message since a time, the oldest message, the end."""
+
+
+class QueueBirth(NamedTuple):
+    """The first offset of a queue, and when that message was stored, in ms by its broker's
+    clock."""
+
+    first: int
+    stored_ms: int
+
+    def is_of_another(self, before: QueueBirth) -> bool:
+        """Whether this is another queue than the one of an earlier birth: its topic was deleted and
+        created again. Retention only increases the first offset."""
+        return self.first < before.first or (
+            self.first == before.first and self.stored_ms != before.stored_ms
+        )
 
 
 class QueueBounds:
@@ -70,6 +85,23 @@ class QueueBounds:
         none."""
         more = {"timestamp": str(moment_ms)}
         return await self._ask_offset(queue, Request.SEARCH_OFFSET_BY_TIMESTAMP, more)
+
+    async def birth(self, queue: MessageQueue) -> QueueBirth | None:
+        """Return the birth of a queue; None if it has no message, its broker does not say, or
+        retention removes the first message just now."""
+        try:
+            first = await self.first_offset(queue)
+        except PermissionDenied:
+            return None
+        address = self._instance.reader_address(queue.broker_name)
+        code = Request.GET_EARLIEST_MSG_STORETIME
+        reply = await self._instance.request(address, code, {**queue_fields(queue)})
+        if reply.code != Response.SUCCESS:
+            return None
+        with convert_parse_errors(address, code):
+            stored_ms = parse_number_field(reply, "timestamp", otherwise=-1)
+        is_known = stored_ms >= 0 and await self.first_offset(queue) == first
+        return QueueBirth(first, stored_ms) if is_known else None
 
     async def _ask_offset(self, queue: MessageQueue, code: int, more: dict[str, str]) -> int:
         address = self._instance.reader_address(queue.broker_name)

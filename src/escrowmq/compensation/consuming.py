@@ -23,6 +23,7 @@ import escrowmq
 from escrowmq.base.message import SysFlag, Topic
 from escrowmq.client.announced_commits import Member, parse_member
 from escrowmq.client.consumer_settings import ConsumerSettings
+from escrowmq.client.offsets import QueueBirth, SeekPosition
 from escrowmq.compensation.announcing import TOPIC
 from escrowmq.compensation.redis_sets import RedisSets
 from escrowmq.errors import ClientClosed, EscrowMQError, UsageError
@@ -130,13 +131,15 @@ class AnnouncementReader:
         """How many marks the server had stored when this was last checked."""
         self._checked_queues: set[str] = set()
         """Queues whose position agrees with the server's."""
+        self._births: dict[str, QueueBirth] = {}
+        """The births of queues, as last seen."""
         self._set_back_to: dict[str, int] = {}
         """For queues that were set back: the position, as long as nothing was read from there."""
         self._failure = ""
         self._over = threading.Event()
         self._working = threading.Event()
         settings.setdefault("topic", TOPIC)
-        self._consumer = escrowmq.Consumer(name_servers, group=group, **settings)
+        self._consumer = _Consumer(name_servers, group=group, **settings)
         self._thread = threading.Thread(target=self._run, name=group, daemon=True)
         self._thread.start()
 
@@ -228,11 +231,20 @@ class AnnouncementReader:
             _log.info("whether everything was read again is checked later: %s", error)
 
     def _check_position(self, queue: escrowmq.MessageQueue) -> None:
-        name = _queue_name(queue)
-        if not self._sets.has_begun(name):
+        name, birth = _queue_name(queue), self._consumer.find_birth(queue)
+        # The consumer goes on from where it was if the new queue is as long by then.
+        is_another = birth is not None and birth.is_of_another(self._births.get(name, birth))
+        if is_another:
+            _log.warning("%s was deleted and created again, and is read from its beginning", name)
+        if is_another or not self._sets.has_begun(name):
             self._consumer.seek(queue, "first")
             self._sets.note_begun(name, self._consumer.position(queue))
-            return
+        else:
+            self._check_reached(queue, name)
+        if birth is not None:
+            self._births[name] = birth
+
+    def _check_reached(self, queue: escrowmq.MessageQueue, name: str) -> None:
         reached = self._consumer.position(queue)
         place = self._sets.read_place(name)
         if place is None:
@@ -246,27 +258,20 @@ class AnnouncementReader:
             )
             self._consumer.seek(queue, place)
             self._set_back_to[name] = place
-        elif place > reached:
-            stored_ms = self._sets.read_time(name, place)
-            try:
-                is_another = self._is_another(queue, place, stored_ms)
-            finally:
-                self._consumer.seek(queue, reached)
-            if is_another:
-                _log.warning("%s is not what it was, and is read from %d on", name, reached)
-                self._sets.keep_place(name, reached)
+        elif place > reached and self._is_another(queue, place, self._sets.read_time(name, place)):
+            _log.warning("%s is not what it was, and is read from %d on", name, reached)
+            self._sets.keep_place(name, reached)
 
     def _is_another(self, queue: escrowmq.MessageQueue, place: int, stored_ms: int | None) -> bool:
         """Whether a queue was recreated since it was read up to a place: it is shorter, or has
-        messages before the place that are younger than the last one read there. Leaves the consumer
-        elsewhere in the queue."""
-        self._consumer.seek(queue, "last")
-        if place > self._consumer.position(queue):
+        messages before the place that are younger than the last one read there. The consumer does
+        not move for that: the queue may become another member's, which would go on from there."""
+        if place > self._consumer.find_offset(queue, "last"):
             return True
         if stored_ms is None:
             return False
-        self._consumer.seek(queue, _EPOCH + dt.timedelta(milliseconds=stored_ms + 1))
-        return self._consumer.position(queue) < place
+        after = _EPOCH + dt.timedelta(milliseconds=stored_ms + 1)
+        return self._consumer.find_offset(queue, after) < place
 
     def _skip_removed(self, name: str, place: int, first: int) -> None:
         """Skip announcements that the server lacks and that are no longer in the topic. Log
@@ -366,6 +371,26 @@ class AnnouncementReader:
         if not is_whole:
             self._sets.mark_whole()
         self._checked_queues.clear()
+
+
+class _Consumer(escrowmq.Consumer):
+    """The reader's consumer, which can look elsewhere in a queue without moving."""
+
+    def find_offset(self, queue: escrowmq.MessageQueue, where: SeekPosition) -> int:
+        """Return the offset to which `seek` would go."""
+
+        async def find() -> int:
+            return await self._inner.bounds.seek_offset(self._inner.wire_queue(queue), where)
+
+        return self._portal.call(find())
+
+    def find_birth(self, queue: escrowmq.MessageQueue) -> QueueBirth | None:
+        """Return what tells a queue from another one of its name; None if that is unknown."""
+
+        async def find() -> QueueBirth | None:
+            return await self._inner.bounds.birth(self._inner.wire_queue(queue))
+
+        return self._portal.call(find())
 
 
 def _queue_name(queue: escrowmq.MessageQueue) -> str:

@@ -13,8 +13,8 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.instance import ClientInstance
-from escrowmq.client.offsets import BrokerOffsets
-from escrowmq.errors import RequestTimeout
+from escrowmq.client.offsets import BrokerOffsets, QueueBirth, QueueBounds
+from escrowmq.errors import PermissionDenied, RequestTimeout
 
 QUEUES = [MessageQueue(topic, "b", number) for topic in ("T", "U") for number in range(8)]
 
@@ -133,3 +133,41 @@ def test_who_waits_for_the_first_may_be_cancelled_alone() -> None:
             await works[1]
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("firsts", "stored_ms", "birth"),
+    [
+        (["4", "4"], "17", QueueBirth(4, 17)),
+        (["4", "5"], "17", None),
+        (["0"], "-1", None),
+        (["0"], None, None),
+        ([], "17", None),
+    ],
+)
+def test_the_birth_of_a_queue_is_known_only_if_all_answers_are_about_one_message(
+    firsts: list[str], stored_ms: str | None, birth: QueueBirth | None
+) -> None:
+    left = list(firsts)
+
+    async def ask(address: str, code: int, fields: dict[str, str]) -> Command:
+        if not left:
+            raise PermissionDenied("planted", code=Response.NO_PERMISSION, address=address)
+        return Command(code=Response.SUCCESS, ext={"offset": left.pop(0)})
+
+    async def request(address: str, code: int, fields: dict[str, str]) -> Command:
+        assert code == Request.GET_EARLIEST_MSG_STORETIME
+        if stored_ms is None:
+            return Command(code=Response.SYSTEM_ERROR)
+        return Command(code=Response.SUCCESS, ext={"timestamp": stored_ms})
+
+    instance: Any = SimpleNamespace(ask=ask, request=request, reader_address=lambda name: name)
+    assert asyncio.run(QueueBounds(instance).birth(QUEUES[0])) == birth
+
+
+def test_a_queue_whose_first_message_was_removed_is_the_same() -> None:
+    before = QueueBirth(4, 17)
+    assert not QueueBirth(4, 17).is_of_another(before)
+    assert not QueueBirth(5, 18).is_of_another(before)
+    assert QueueBirth(4, 18).is_of_another(before)
+    assert QueueBirth(0, 17).is_of_another(before)
