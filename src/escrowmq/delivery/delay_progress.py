@@ -37,7 +37,8 @@ _log = logging.getLogger(__name__)
 _LASTING: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
 
 
-def _fingerprint(message: Message) -> int:
+def fingerprint(message: Message) -> int:
+    """Return a number that is the same for a delayed record, its copies and its delivery."""
     get = message.properties.get
     return hash(
         (
@@ -73,7 +74,7 @@ class PastDeliveries:
         for message in walk_log(self._store, log_offset):
             properties = message.properties
             if self._mark in properties and properties.get(Property.REAL_TOPIC) == message.topic:
-                self._counts[_fingerprint(message)] += 1
+                self._counts[fingerprint(message)] += 1
 
     def read_without_progress(self, oldest_pending: int | None) -> None:
         """Read deliveries from the beginning of the log, if no progress was saved and the log is
@@ -102,7 +103,7 @@ class PastDeliveries:
         that matches it."""
         if not self._counts:
             return False
-        found = _fingerprint(source)
+        found = fingerprint(source)
         if self._counts[found] <= 1:
             return self._counts.pop(found, 0) == 1
         self._counts[found] -= 1

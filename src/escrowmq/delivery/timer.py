@@ -47,13 +47,8 @@ from escrowmq.delivery.timer_file import (
     rocketmq_files,
 )
 from escrowmq.delivery.timer_recalls import PendingRecalls
-from escrowmq.delivery.timer_records import (
-    delivery_ms,
-    earliest_slot,
-    has_nearer_copy,
-    recall_key,
-    slot_before,
-)
+from escrowmq.delivery.timer_records import delivery_ms, earliest_slot, recall_key, slot_before
+from escrowmq.delivery.timer_rolls import RolledRecords
 from escrowmq.delivery.timer_unread import UNKNOWN_KEY, UnreadRecord, UnreadRecords
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import ProgressMark, UnsavedProgress
@@ -87,6 +82,7 @@ class TimerQueue:
         self._snapshots = timer_snapshot.SnapshotSaver()
         self._blocks = PendingBlocks()
         self.recalls = PendingRecalls()
+        self._rolls = RolledRecords(self._precision_ms)
         self._past_deliveries = PastDeliveries(store, Property.TIMER_OUT_MS)
         self._unsaved: UnsavedProgress[TimerProgress] = UnsavedProgress()
         self._border = 0
@@ -98,7 +94,7 @@ class TimerQueue:
         self._before = TimerProgress(0, 0, 0)
         self._unread_slot_ms = 0
         """No record that is still to be read has a slot before this time."""
-        self._peer_read_ms: int | None = None
+        self._is_of_rocketmq = False
         self._is_settled = False
         self._has_more = False
         self._retry_ms = 0
@@ -122,7 +118,8 @@ class TimerQueue:
             self._before = TimerProgress(
                 head.queue_offset, delivery_key(head.read_ms + 1, 0), start, head.read_ms
             )
-            self._peer_read_ms = head.read_ms
+            self._is_of_rocketmq = True
+            self._rolls.begin_replacing()
             self._past_deliveries.read_if_short(self._oldest_pending(start))
         else:
             self._past_deliveries.read_without_progress(self._oldest_pending(start))
@@ -256,8 +253,7 @@ class TimerQueue:
             self._retry_ms = 0
             key = heapq.heappop(heap)
             self._border = max(self._border, key + 1)
-            self.due_times.drop(key >> OFFSET_BITS)
-            self._blocks.remove(queue_offset)
+            self._forget_key(key)
             passed += 1
         if not (self._has_more or self._unread.count or self._is_any_due(now_ms)):
             self._past_deliveries.clear()
@@ -350,14 +346,14 @@ class TimerQueue:
             self.deliverer.skip_record(source.log_offset, "it has no delivery time")
             return
         key = delivery_key(delivery_ms(source, slot_ms), queue_offset)
-        if queue_offset < self._before.taken:
-            if key < self._before.border:  # delivered before this start
-                if self._peer_read_ms is not None:
-                    self._past_deliveries.match_delivery(source)  # not to be matched with its twin
-                return
-            if has_nearer_copy(source, slot_ms, self._peer_read_ms):
-                return
+        if queue_offset < self._before.taken and key < self._before.border:  # delivered before
+            if self._is_of_rocketmq:
+                self._past_deliveries.match_delivery(source)  # not to be matched with its twin
+            return
         self.counts.add(source, 1, now_ms)
+        if (replaced := self._rolls.note_pending(source, slot_ms, key)) is not None:
+            self.counts.add(source, -1, now_ms)
+            self._forget_key(replaced)
         recall = source.properties.get(Property.TIMER_DEL_UNIQKEY)
         if recall is None:
             if queue_offset >= self._before.taken:
@@ -369,6 +365,10 @@ class TimerQueue:
         heapq.heappush(self._heap, key)
         self.due_times.add(key >> OFFSET_BITS)
         self._blocks.add(queue_offset)
+
+    def _forget_key(self, key: int) -> None:
+        self.due_times.drop(key >> OFFSET_BITS)
+        self._blocks.remove(key & OFFSET_MASK)
 
     # -- delivering ------------------------------------------------------------------------------
 
@@ -384,8 +384,8 @@ class TimerQueue:
         if source is None:
             return True
         try:
-            was_delivered = self._past_deliveries.match_delivery
-            is_over = self.recalls.apply_to(source) or was_delivered(source)
+            is_over = self._rolls.has_copy(source) or self.recalls.apply_to(source)
+            is_over = is_over or self._past_deliveries.match_delivery(source)
             is_passed = is_over or self._deliver(source, now_ms)
             if is_passed:
                 self.counts.add(source, -1, now_ms)
@@ -484,12 +484,11 @@ class TimerQueue:
     def _remove_rocketmq_timer(self, now_ms: int) -> None:
         """Delete RocketMQ's wheel and timer log once all their records are read; otherwise a
         RocketMQ broker that returns would deliver them again. The progress is saved first."""
-        was_of_rocketmq, self._peer_read_ms = self._peer_read_ms is not None, None
         self._is_settled = True
         disk = self._store.disk
-        if was_of_rocketmq:
-            # It lists no record of which RocketMQ has stored a copy nearer to its time: a later
-            # start would deliver both.
+        if self._is_of_rocketmq:
+            self._is_of_rocketmq = False
+            self._heap = self._rolls.stop_replacing(self._heap)
             snapshot = self._encode_snapshot(self._before.taken, self._before.border)
             disk.replace(timer_snapshot.PATH, snapshot)
         if not (paths := rocketmq_files(disk)):

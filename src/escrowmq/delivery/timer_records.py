@@ -1,16 +1,10 @@
-"""Reads the records of the timer's topic: when each is due, and which of them is another's copy or
-recall."""
+"""Reads the records of the timer's topic: when each is due, and which message it recalls."""
 
 from __future__ import annotations
-
-from typing import Final
 
 from escrowmq.base.fixed_limits import TIMER_PRECISION_MAX_MS
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.delivery.delayed_messages import requested_delivery_ms
-
-_ROLL_WINDOW_MS: Final = 172_800_000
-_ROLL_SLACK_MS: Final = 60_000
 
 
 def delivery_ms(source: StoredMessage, slot_ms: int) -> int:
@@ -45,16 +39,3 @@ def recall_key(message: StoredMessage) -> str:
     """Return the identity by which a delayed message is recalled."""
     properties = message.properties
     return f"{properties.get(Property.REAL_TOPIC)}+{properties.get(Property.UNIQ_KEY)}"
-
-
-def has_nearer_copy(source: StoredMessage, slot_ms: int, peer_read_ms: int | None) -> bool:
-    """Whether RocketMQ has stored a copy of this record nearer to its time: its wheel holds two
-    days (TimerMessageStore.doEnqueue). The copy is in the topic too. `peer_read_ms`: up to which
-    time RocketMQ has read its wheel; None if it has not."""
-    if peer_read_ms is None:
-        return False
-    rest_ms = slot_ms - source.stored_ms - _ROLL_WINDOW_MS
-    if rest_ms < 0:
-        return False
-    window_ms = _ROLL_WINDOW_MS // 2 if rest_ms < _ROLL_WINDOW_MS // 3 else _ROLL_WINDOW_MS
-    return source.stored_ms + window_ms + _ROLL_SLACK_MS < peer_read_ms

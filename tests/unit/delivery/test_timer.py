@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from escrowmq.base.message import Message, Topic
-from escrowmq.delivery import timer, timer_file
+from escrowmq.delivery import timer, timer_file, timer_snapshot
 from escrowmq.delivery.delay_progress import BATCH_MAX, NEVER_MS, RETRY_MS
 from escrowmq.store.store import PutStatus
 
@@ -350,31 +350,73 @@ def test_a_twin_of_what_the_peer_delivered_is_delivered_too() -> None:
     assert world.bodies() == [b"x", b"x"]
 
 
-@pytest.mark.parametrize("restarts", [False, True])
-def test_a_record_that_the_peer_has_rolled_is_delivered_once(*, restarts: bool) -> None:
-    world = Later()
-    day_ms = 86_400_000
-    slot_ms = START_MS + 3 * day_ms - 1_000
-    world.send(b"far", TIMER_DELAY_SEC="259200")
-    world.now_ms += 2 * day_ms
+DAY_MS = 86_400_000
+
+
+def roll(world: Later, body: bytes, *, after_ms: int, times: int = 1) -> None:
+    """The first record of the timer is stored again, as RocketMQ does when it has been long in its
+    wheel."""
+    world.now_ms = START_MS + after_ms
+    (source,) = world.messages(Topic.TIMER)[:1]
+    assert source.body == body
     copy = Message(
-        topic=Topic.TIMER,
-        body=b"far",
-        properties={
-            "TIMER_DELAY_SEC": "259200", "TIMER_OUT_MS": str(slot_ms), "REAL_TOPIC": "T",
-            "REAL_QID": "0", "TIMER_ROLL_TIMES": "1",
-        },
+        topic=Topic.TIMER, body=body, born_ms=source.born_ms, born_host=source.born_host,
+        properties={**source.properties, "TIMER_ROLL_TIMES": f"{times}"},
     )  # fmt: skip
     world.store.put(copy, world.now_ms)
-    world.now_ms += 120_000
-    world.disk.replace(timer_file.PATH, peer_file(read_ms=world.now_ms, queue_offset=2))
+
+
+def taken_over(world: Later, *, queue_offset: int) -> None:
+    world.disk.replace(timer_file.PATH, peer_file(read_ms=world.now_ms, queue_offset=queue_offset))
     world.disk.replace("timerwheel", b"\0" * 64)
     world.crash()
-    if restarts:
+
+
+@pytest.mark.parametrize("is_copy_read", [True, False])
+@pytest.mark.parametrize("restarts", ["no", "with the snapshot", "without it"])
+def test_a_record_that_the_peer_has_rolled_is_delivered_once(
+    restarts: str, *, is_copy_read: bool
+) -> None:
+    world = Later()
+    world.send(b"far", TIMER_DELAY_SEC="259200")
+    roll(world, b"far", after_ms=2 * DAY_MS)
+    taken_over(world, queue_offset=1 + is_copy_read)
+    if restarts != "no":
         world.run(1_000)
         world.restart()
-    world.run(2 * day_ms)
+    if restarts == "without it":
+        world.disk.remove(timer_snapshot.PATH)
+        world.crash()
+    world.run(2 * DAY_MS)
     assert world.bodies() == [b"far"]
+    assert world.timer.counts.waiting() == {}
+
+
+def test_a_record_that_the_peer_had_no_need_to_roll_is_delivered() -> None:
+    world = Later()
+    world.send(b"far", TIMER_DELAY_SEC=f"{5 * DAY_MS // 2_000}")
+    world.run(DAY_MS)  # RocketMQ begins here: its wheel has room for the rest
+    world.now_ms += DAY_MS // 2
+    taken_over(world, queue_offset=1)
+    world.run(2 * DAY_MS)
+    assert world.bodies() == [b"far"]
+
+
+@pytest.mark.parametrize("precision_ms", [1_000, 100])
+def test_a_record_that_the_peer_has_rolled_sooner_is_delivered_once(precision_ms: int) -> None:
+    world = Later()
+    with_precision(world, precision_ms)
+    world.send(b"near", TIMER_DELAY_SEC="86400")
+    hours_ms = 3_600_000
+    for times in range(1, 5):
+        roll(world, b"near", after_ms=times * 5 * hours_ms, times=times)
+    taken_over(world, queue_offset=5)
+    world.wake()
+    is_known = precision_ms == 100  # else RocketMQ's timerRollWindowSlot is another one
+    assert world.timer.counts.waiting() == {"T": 1 if is_known else 5}
+    world.run(DAY_MS)
+    assert world.bodies() == [b"near"]
+    assert world.timer.counts.waiting() == {}
 
 
 def with_precision(world: Later, precision_ms: int) -> None:

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.message import StoredMessage, Topic
-from escrowmq.delivery.timer_records import delivery_ms, has_nearer_copy, recall_key
+from escrowmq.delivery.timer_records import delivery_ms, recall_key
 
-DAY_MS = 86_400_000
 SLOT_MS = 5_000
 
 
@@ -36,20 +35,3 @@ def test_a_record_is_due_within_its_slot_and_a_recall_at_its_end(
 
 def test_a_message_is_recalled_by_its_topic_and_key() -> None:
     assert recall_key(record({"REAL_TOPIC": "T", "UNIQ_KEY": "u"})) == "T+u"
-
-
-@pytest.mark.parametrize(
-    ("delay_ms", "read_ms", "has_copy"),
-    [
-        (2 * DAY_MS - 1, 9 * DAY_MS, False),
-        (2 * DAY_MS, DAY_MS + 60_000, False),
-        (2 * DAY_MS, DAY_MS + 60_001, True),
-        (3 * DAY_MS, DAY_MS + 60_001, False),
-        (3 * DAY_MS, 2 * DAY_MS + 60_001, True),
-        (3 * DAY_MS, None, False),
-    ],
-)
-def test_rocketmq_stores_records_beyond_two_days_again(
-    delay_ms: int, read_ms: int | None, *, has_copy: bool
-) -> None:
-    assert has_nearer_copy(record({}, stored_ms=0), delay_ms, read_ms) is has_copy
