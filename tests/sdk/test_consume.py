@@ -451,7 +451,7 @@ def test_both_faces_have_the_same_names() -> None:
 
 ENGINE = {
     "open", "take_undelivered", "take_undelivered_into", "put_back", "advance", "is_closed",
-    "check_open", "listener", "try_send", "track_end",
+    "check_open", "listener", "try_send", "track_end", "wire_queue",
 }  # fmt: skip
 """What plain code needs not, or what only this library uses."""
 
