@@ -253,6 +253,7 @@ class Consumer(KeywordOnly, TidyCompletion):
             raise UsageError(f"{topic!r} is not subscribed to; there is nothing to leave")
         self.instance.unwatch_topic(wire_topic)
         self._state.balance.request_round()
+        self._state.leave_topics()
         await self.instance.heartbeats.send_to_all()
 
     # -- queues ------------------------------------------------------------------------------
@@ -387,7 +388,7 @@ class Consumer(KeywordOnly, TidyCompletion):
             return
         if not self.options.is_broadcasting and self.options.mode == "pull":
             self._add_subscription(
-                Subscription(topic=self._state.retry_topic(), version=self._subscription_version())
+                Subscription(topic=self._state.retry_topic(), version=self.instance.clock.now_ms())
             )
 
     def _checked_subscription(self, topic: str, *, tags: str, sql: str) -> Subscription:
@@ -396,12 +397,9 @@ class Consumer(KeywordOnly, TidyCompletion):
             topic,
             tags=tags,
             sql=sql,
-            version=self._subscription_version(),
+            version=self.instance.clock.now_ms(),
             wire_topic=self.instance.options.with_namespace(topic),
         )
-
-    def _subscription_version(self) -> int:
-        return self.instance.clock.now_ms()
 
     def _add_subscription(self, wanted: Subscription) -> None:
         if wanted.topic not in self._state.subscriptions:

@@ -22,7 +22,7 @@ from escrowmq.client.instance import ClientInstance
 from escrowmq.client.interceptors import InterceptorCalls
 from escrowmq.client.offset_stores import OffsetStore, without_overtaken
 from escrowmq.client.queue_fetcher import QueueFetcher, hold_orderly_queue
-from escrowmq.client.queue_locks import RENEW_MS, make_queue_locks
+from escrowmq.client.queue_locks import BROKERS_LIFE_S, RENEW_MS, make_queue_locks
 from escrowmq.client.rebalance import Rebalancer
 from escrowmq.client.send_backs import LocalRedeliveries, SendBacks
 from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 _KEEP_HERE_S: Final = 5.0
 """If no broker takes a failed message back, it is redelivered from memory after this time."""
+
+_LEAVE_AGAIN_S: Final = 0.5
 
 _CLOCKS_APART_MS: Final = 60_000
 """How far a broker's clock, by which messages are found, may be behind ours (in ms)."""
@@ -66,7 +68,7 @@ class ConsumerState:
         self.subscriptions: dict[str, Subscription] = {}
         self.size_share = options.prefetch_size_max
         self.is_known = not options.queues
-        self._chosen = {_to_wire_queue(queue, instance) for queue in options.queues}
+        self._chosen = {instance.wire_queue(queue) for queue in options.queues}
         self.offsets = parts["offsets"]
         self.balance = Rebalancer(
             self,
@@ -107,8 +109,7 @@ class ConsumerState:
         return bool(self.subscriptions.keys() - {self.retry_topic()})
 
     def subscription_to(self, topic: str) -> Subscription:
-        """Return the subscription to a topic. If the topic was just unsubscribed, return one to all
-        messages."""
+        """Return the subscription to a topic; one to all messages if it was just left."""
         return self.subscriptions.get(topic) or Subscription(topic=topic)
 
     def make_delivery(self, message: HeldMessage, reader: QueueFetcher) -> HeldMessage:
@@ -120,14 +121,21 @@ class ConsumerState:
     # -- what the balance asks -----------------------------------------------------------------
 
     def wanted_topics(self) -> list[str]:
-        """Return the topics to read, by the brokers' names. Start to leave topics that are no
-        longer subscribed to."""
-        left = {queue.topic for queue in self.readers} - self.subscriptions.keys()
-        for topic in left:
-            self._drop_topic(topic)
-        for topic in self._initial_queues.keys() - self.subscriptions.keys():
-            del self._initial_queues[topic]
+        """Return the topics to read, by the brokers' names."""
+        self.leave_topics()
         return list(self.subscriptions)
+
+    def leave_topics(self) -> None:
+        """Hand out nothing more of topics that are no longer subscribed to, and start to release
+        their queues."""
+        wanted = self.subscriptions.keys()
+        gone = [reader for reader in self.readers.values() if reader.queue.topic not in wanted]
+        if gone:
+            self.instance.spawn(self._drop_queues([reader.queue for reader in gone]))
+        for reader in gone:
+            reader.stop()
+        for topic in self._initial_queues.keys() - wanted:
+            del self._initial_queues[topic]
 
     async def assign_queues(self, topic: str, queues: list[MessageQueue]) -> bool:
         """Read exactly these queues of a topic from now on."""
@@ -160,20 +168,17 @@ class ConsumerState:
         return self.options.auto_commit and self.offsets.has_broker_offsets(queue)
 
     def record_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
-        """Record which queues a topic has now. The queues recorded first are those that existed
-        before this consumer."""
+        """Record a topic's queues; those recorded first existed before this consumer."""
         self._initial_queues.setdefault(topic, frozenset(queues))
 
     def _appeared_since_ms(self, queue: MessageQueue) -> int | None:
-        """Return when this consumer started, for a queue that did not exist then; None for other
-        queues."""
+        """Return when this consumer started, for a queue that did not exist then."""
         if queue in self._initial_queues.get(queue.topic, (queue,)):
             return None
         return self._began_ms - _CLOCKS_APART_MS
 
     def report_refusal(self, topic: str, error: PermissionDenied | None) -> None:
-        """Make callers that wait for messages raise a broker's refusal to read a topic; None
-        removes the refusal."""
+        """Raise a broker's refusal to read a topic where messages are waited for, or drop it."""
         if error is not None:
             self.inbox.set_refusal(topic, error)
         else:
@@ -189,10 +194,12 @@ class ConsumerState:
         asked_s = self.instance.now()
         locked = await self.locks.lock([*self.readers, *self._leaving])
         for reader in [*self.readers.values(), *self._leaving.values()]:
-            if reader.queue in locked:
+            is_kept = self.instance.now() - reader.lock_s < BROKERS_LIFE_S
+            if reader.queue in locked and is_kept:
                 reader.record_lock(asked_s)
             elif not (reader.is_lock_fresh() or reader.is_dropped):
-                # Another member may have the queue by now: stop, and let the next round assign it.
+                # Another member may have the queue by now, or may have had it and read on: stop,
+                # and let the next round assign it.
                 await self._drop_queues([reader.queue])
                 self.balance.request_round()
 
@@ -200,8 +207,7 @@ class ConsumerState:
 
     async def store_offsets(self) -> None:
         """Store changed offsets immediately, except of queues that may be another member's now."""
-        mine = [reader for reader in self.readers.values() if reader.is_lock_fresh()]
-        await self.offsets.store_offsets(mine)
+        await self.offsets.store_offsets([r for r in self.readers.values() if r.is_lock_fresh()])
 
     def stop(self) -> None:
         """Stop fetching and delivering messages."""
@@ -224,7 +230,7 @@ class ConsumerState:
             for reader in readers:
                 if not reader.batch.idle.is_set():
                     self._leaving[reader.queue] = reader
-                    self.instance.spawn(self._release_when_idle(reader))
+                    self._begin_leaving(reader)
             readers = [reader for reader in readers if reader.queue not in self._leaving]
         await self._release_queues(readers)
         self._share_size(len(self.readers))
@@ -239,6 +245,13 @@ class ConsumerState:
         finally:  # also if a consumer that closes waits no longer for a silent broker
             self.assignment_callbacks.schedule_revoked(reader.queue for reader in readers)
 
+    def _begin_leaving(self, reader: QueueFetcher) -> None:
+        try:
+            self.instance.spawn(self._release_when_idle(reader))
+        except EscrowMQError:  # too much is under way: tried again, and the lock is renewed
+            if not self.instance.is_closed:
+                self.instance.loop.call_later(_LEAVE_AGAIN_S, self._begin_leaving, reader)
+
     async def _release_when_idle(self, reader: QueueFetcher) -> None:
         """Unlock an orderly queue only when its batch is over: until then no other member may
         handle messages."""
@@ -252,11 +265,6 @@ class ConsumerState:
         finally:
             del self._leaving[reader.queue]
             self.balance.request_round()
-
-    def _drop_topic(self, topic: str) -> None:
-        gone = [queue for queue in self.readers if queue.topic == topic]
-        if gone:
-            self.instance.spawn(self._drop_queues(gone))
 
     async def _start_reading(self, queue: MessageQueue, locked_s: float) -> bool:
         try:
@@ -478,9 +486,8 @@ class ConsumerState:
             reader.pause(is_paused)
 
     def reader_of(self, queue: MessageQueue) -> QueueFetcher:
-        """Return the reader of a queue, by its user's or its broker's name; raises UsageError if
-        this member does not read it."""
-        reader = self.readers.get(_to_wire_queue(queue, self.instance))
+        """Return the reader of a queue, by its user's or its broker's name, or raise."""
+        reader = self.readers.get(self.instance.wire_queue(queue))
         if reader is None:
             raise UsageError(
                 f"{queue} is not read by this member of the group; it reads "
@@ -491,9 +498,3 @@ class ConsumerState:
     def retry_topic(self) -> str:
         """The topic in which the group's failed messages are redelivered."""
         return Topic.RETRY_PREFIX + self.wire_group
-
-
-def _to_wire_queue(queue: MessageQueue, instance: ClientInstance) -> MessageQueue:
-    """Return the queue under the name that brokers use for its topic, with the namespace."""
-    topic = instance.options.with_namespace(queue.topic)
-    return MessageQueue(topic, queue.broker_name, queue.queue_id)

@@ -305,6 +305,11 @@ class ClientInstance:
         await self.route(topic)
         return self.book.read_queues(topic)
 
+    def wire_queue(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue with the topic's name that brokers use, with the namespace."""
+        topic = self.options.with_namespace(queue.topic)
+        return MessageQueue(topic, queue.broker_name, queue.queue_id)
+
     # -- brokers -----------------------------------------------------------------------------
 
     def address_of(self, broker_name: str, broker_id: int = MASTER) -> str:

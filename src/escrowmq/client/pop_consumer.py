@@ -340,18 +340,20 @@ class PopConsumerState(ConsumerState):
         mine = {MessageQueue(topic, queue.broker_name, ALL_QUEUES) for queue in queues}
         gone = [queue for queue in self.pop_readers if queue.topic == topic and queue not in mine]
         await self._drop_readers(gone)
+        if topic not in self.subscriptions:  # it was left while the brokers were asked
+            return True
         for queue in sorted(mine - self.pop_readers.keys()):
             reader = self.pop_readers[queue] = PopReader(self, queue)
             self._share_size(len(self.pop_readers))
             reader.start()
         return True
 
-    def wanted_topics(self) -> list[str]:
-        """Stop popping topics that are no longer subscribed to; return the topics to pop."""
+    def leave_topics(self) -> None:
+        """Stop popping topics that are no longer subscribed to."""
         gone = [queue for queue in self.pop_readers if queue.topic not in self.subscriptions]
         if gone:
-            self.instance.spawn(self._drop_readers(gone))
-        return list(self.subscriptions)
+            left = self._stop_readers(gone)
+            self.instance.spawn(self._make_visible(left))
 
     def current_queues(self) -> Iterable[MessageQueue]:
         """Return one pseudo queue for each topic and broker that is popped; each pop reads all
@@ -468,11 +470,14 @@ class PopConsumerState(ConsumerState):
         return await self.instance.ask(address, code, {**fields, **more})
 
     async def _drop_readers(self, queues: list[MessageQueue]) -> None:
+        await self._make_visible(self._stop_readers(queues))
+
+    def _stop_readers(self, queues: list[MessageQueue]) -> list[HeldMessage]:
         left: list[HeldMessage] = []
         for queue in queues:
             left += self.pop_readers.pop(queue).stop()
         self._share_size(len(self.pop_readers))
-        await self._make_visible(left)
+        return left
 
     async def _make_visible(self, messages: list[HeldMessage]) -> None:
         results = await asyncio.gather(

@@ -21,7 +21,10 @@ from escrowmq.errors import EscrowMQError
 _log = logging.getLogger(__name__)
 
 RENEW_MS: Final = 20_000
-"""Interval at which locks are renewed; a broker drops a lock after 60 s."""
+"""Interval at which locks are renewed."""
+
+BROKERS_LIFE_S: Final = 60
+"""A broker lets others have a lock that was not renewed for this long."""
 
 LOCK_LIFE_S: Final = 30
 """A lock that was not renewed for this long counts as lost."""

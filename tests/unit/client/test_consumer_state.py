@@ -13,7 +13,7 @@ import pytest
 from escrowmq.aio import Consumer
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.client import consumer_state
+from escrowmq.client import consumer_state, instance
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
 
@@ -326,5 +326,64 @@ def test_no_messages_cannot_be_asked_for(count: Any) -> None:
                 with pytest.raises(UsageError, match="a whole number from 1 on"):
                     await consumer.receive(count, timeout_s=0.01)
                 assert len(await consumer.receive(1)) == 1
+
+    asyncio.run(go())
+
+
+def test_nothing_of_a_topic_comes_after_it_was_unsubscribed_from() -> None:
+    """Messages that waited here came until the next sharing of the queues."""
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.records = {0: record(0), 1: record(1)}
+            topics = {"T": "", "U": ""}
+            async with Consumer(names, group="g", topics=topics, **QUICK) as consumer:
+                await script.broker.until(lambda: script.is_asked_at(2))
+                await consumer.unsubscribe("T")
+                assert await consumer.receive(9, timeout_s=0.1) == []
+            assert script.stored_offset in (None, 0)
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(("late_s", "goes_on_at"), [(59, 1), (61, 8)])
+def test_a_lock_that_comes_back_after_another_member_may_have_had_it_begins_anew(
+    late_s: int, goes_on_at: int
+) -> None:
+    """A process that was stopped for more than a minute got its lock again after another member
+    had been there, and handled in its old order what that one had handled and committed."""
+
+    async def go() -> None:
+        async with an_orderly_member(9, commit_interval_ms=60_000) as (consumer, script):
+            (message,) = await consumer.receive(1)
+            await message.ack()
+            reading = consumer._state
+            now = reading.instance.now
+            reading.instance.now = lambda: now() + late_s  # type: ignore[method-assign]
+            script.stored_offset = 8  # of the member that had the queue meanwhile
+            await reading._renew_locks()
+            (message,) = await consumer.receive(1)
+            assert message.queue_offset == goes_on_at
+
+    asyncio.run(go())
+
+
+def test_a_queue_is_given_up_although_too_much_was_under_way_at_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It stayed one that is being left for good: its lock was renewed, and no member read it."""
+    monkeypatch.setattr(consumer_state, "_LEAVE_AGAIN_S", 0.01)
+
+    async def go() -> None:
+        async with an_orderly_member(2) as (consumer, script):
+            (message,) = await consumer.receive(1)
+            reading = consumer._state
+            with monkeypatch.context() as full:
+                full.setattr(instance, "TASKS_MAX", 0)
+                await reading._drop_queues([QUEUE])
+            await message.ack()
+            await script.broker.until(lambda: script.asked(Request.UNLOCK_BATCH_MQ))
+            (again,) = await consumer.receive(1)
+            assert again.queue_offset == 1
 
     asyncio.run(go())

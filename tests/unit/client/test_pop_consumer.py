@@ -13,6 +13,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
 from escrowmq.client import pop_consumer
+from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec.record import encode_message
 from escrowmq.errors import ClientClosed, ExpressionInvalid
 
@@ -259,5 +260,29 @@ def test_several_topics_share_the_bytes_that_may_be_held() -> None:
                 while consumer._state.size_share == 500:
                     await asyncio.sleep(0)
                 assert consumer._state.size_share == 1_000
+
+    run(go)
+
+
+def test_a_topic_that_was_unsubscribed_from_is_not_popped_without_its_tags() -> None:
+    """The next pop, before the queues were shared out anew, asked for all messages, and whoever
+    had subscribed to few got others."""
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            pops: list[tuple[Link, Command]] = []
+            script.broker.answers[Request.POP_MESSAGE] = lambda link, command: pops.append(
+                (link, command)
+            )
+            topics = {"T": "a", "U": ""}
+            async with Consumer(names, group="g", topics=topics, **POP) as consumer:
+                await script.broker.until(lambda: pops)
+                await consumer.unsubscribe("T")
+                link, command = pops[0]
+                link.reply(command, Response.PULL_NOT_FOUND, remark="none")
+                # A round that had begun before goes on after it.
+                await consumer._state.assign_queues("T", [MessageQueue("T", "b", 0)])
+                assert await consumer.receive(1, timeout_s=0.1) == []
+            assert len(pops) == 1
 
     run(go)
