@@ -32,6 +32,7 @@ from escrowmq.txn.half_shape import ShapeCache
 from escrowmq.txn.op_records import STATES, bundles_ended_in, decode_op
 from escrowmq.txn.pending import HalfRun
 from escrowmq.txn.pending_snapshot import PendingSnapshot
+from escrowmq.txn.put_back_halves import PutBackHalves
 from escrowmq.txn.state import State, Verdict
 from escrowmq.txn.stored_halves import (
     ODD_COUNT,
@@ -75,6 +76,7 @@ class HalvesRecovery:
         self._halves = engine.halves
         self._done: dict[int, State] = {}
         self._shapes = ShapeCache()
+        self._put_back: PutBackHalves | None = None
         self._half_next = self._op_next = 0
         """The next half and op record to read."""
         self._last_op_log_offset = -1
@@ -92,6 +94,7 @@ class HalvesRecovery:
     ) -> HalvesRecoveryResult:
         """Read both queues from the saved progress on, or from a snapshot's end, and complete
         interrupted ends. `is_sound`: the store has reported no damage."""
+        self._put_back = PutBackHalves(self._engine, self._store)
         found = self.read_only(
             now_ms,
             half_offset=half_offset,
@@ -261,6 +264,8 @@ class HalvesRecovery:
         begin, end = entries[0][0], entries[-1][0] + entries[-1][1]
         # The entry of a gap in the log is larger than any segment. A whole segment would be read.
         data = b"" if end - begin >= GAP_SIZE else self._store.log.read(begin, end - begin)
+        if self._put_back is not None:
+            self._put_back.note_read(first, len(entries), data)
         nth, has_no_tally = 0, self._halves.tally.is_empty
         while nth < len(entries):
             if has_no_tally:
@@ -379,6 +384,9 @@ class HalvesRecovery:
         if self._is_last_op_ours and is_sound:
             # We append the op record in the same input, so only the last ends can lack one.
             start = max(start, self._last_op_log_offset)
+        if self._put_back is not None:  # only now: finals may be before the newest copy
+            self._put_back.supersede_older()
+            self._put_back = None
         finals = walk_log(self._store, start, kind=SysFlag.COMMIT)
         count = self._record_ends(Verdict.COMMIT, map(self._half_of_final, finals), now_ms)
         discards = map(self._half_of_discard, self._discarded_messages(start))
