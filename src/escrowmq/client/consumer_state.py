@@ -109,7 +109,7 @@ class ConsumerState:
         return bool(self.subscriptions.keys() - {self.retry_topic()})
 
     def subscription_to(self, topic: str) -> Subscription:
-        """Return the subscription to a topic; one to all messages if it was just left."""
+        """Return the subscription to a topic; one to all messages if it was just unsubscribed."""
         return self.subscriptions.get(topic) or Subscription(topic=topic)
 
     def make_delivery(self, message: HeldMessage, reader: QueueFetcher) -> HeldMessage:
@@ -172,13 +172,13 @@ class ConsumerState:
         self._initial_queues.setdefault(topic, frozenset(queues))
 
     def _appeared_since_ms(self, queue: MessageQueue) -> int | None:
-        """Return when this consumer started, for a queue that did not exist then."""
+        """Return when this consumer started, if the queue did not exist then; otherwise None."""
         if queue in self._initial_queues.get(queue.topic, (queue,)):
             return None
         return self._began_ms - _CLOCKS_APART_MS
 
     def report_refusal(self, topic: str, error: PermissionDenied | None) -> None:
-        """Raise a broker's refusal to read a topic where messages are waited for, or drop it."""
+        """Make waiting callers raise a broker's refusal to read a topic; None removes it."""
         if error is not None:
             self.inbox.set_refusal(topic, error)
         else:
@@ -486,7 +486,7 @@ class ConsumerState:
             reader.pause(is_paused)
 
     def reader_of(self, queue: MessageQueue) -> QueueFetcher:
-        """Return the reader of a queue, by its user's or its broker's name, or raise."""
+        """Return the reader of a queue, by its user's or its broker's name, or raise UsageError."""
         reader = self.readers.get(self.instance.wire_queue(queue))
         if reader is None:
             raise UsageError(
