@@ -40,6 +40,7 @@ from tests.harness.group_network import Network
 
 KEY = "cluster/b"
 STEP_MS = 10
+_DAYS_MS = 10 * 86_400_000
 SECRET = b"a secret of sixteen bytes"
 
 
@@ -60,11 +61,20 @@ class MemberHost:
         self.is_ready = False
         """Whether clients are let in."""
         self.fails_syncs = False
+        self.skew_ms = 0
+        """By how much the machine's clock is ahead of the others."""
+        self._ahead_ms = 0
+        """By how much the process continues a store's time that the clock has not reached."""
         self.log_lines: list[str] = []
         self._late: list[Callable[[], None]] = []
         """What arrives while it is frozen."""
         self._cut: CutRequired | None = None
         self._log_end = self._starts = 0
+
+    @property
+    def wall_ms(self) -> int:
+        """The clock of this machine's process (net.clock)."""
+        return self.world.wall_ms + self.skew_ms + self._ahead_ms
 
     # -- life --------------------------------------------------------------------------------
 
@@ -72,6 +82,7 @@ class MemberHost:
         """Start the process."""
         world, disk = self.world, self.disk
         self._starts += 1
+        self._ahead_ms = 0
         data = disk.read(PATH)
         fresh = f"{self.name}-{world.chance.getrandbits(32):x}"
         has_log = bool(disk.names("commitlog"))
@@ -126,6 +137,15 @@ class MemberHost:
             path = f"commitlog/{newest - newest % size:020d}"
             self.disk.flip_bit(path, newest % size + HEAD_V4.size)
 
+    def age_log(self) -> None:
+        """All files of the log become old, and those that nobody needs are deleted."""
+        for path, file in self.disk.files.items():
+            if path.startswith("commitlog/"):
+                file.modified_ms = min(file.modified_ms, self.wall_ms - _DAYS_MS)
+        if self.broker is not None and not self.is_frozen:
+            self.broker.core.broker.store.retention.request_cleanup()
+            self.broker.pass_time(self.wall_ms)
+
     @property
     def is_up(self) -> bool:
         return self.broker is not None
@@ -139,7 +159,7 @@ class MemberHost:
             if isinstance(order, KeepState):
                 self._keep(order.state)
             elif isinstance(order, FollowMaster) and self.copy is not None:
-                self.copy.follow_record(order.record, order.why, self.world.wall_ms)
+                self.copy.follow_record(order.record, order.why, self.wall_ms)
             else:
                 todo.append(order)
         for order in todo:
@@ -159,7 +179,7 @@ class MemberHost:
                 if self.copy is None and not self._be(None):
                     return
                 assert self.copy is not None
-                self.copy.follow_record(record, why, self.world.wall_ms)
+                self.copy.follow_record(record, why, self.wall_ms)
                 self.after()
             case _:
                 pass
@@ -195,7 +215,7 @@ class MemberHost:
         self.world.forget(self, tells=True)
         self.life += 1
         if broker is not None:
-            broker.core.close(self.world.wall_ms)
+            broker.core.close(self.wall_ms)
             self._log_end = broker.core.broker.store.end_offset
             self.disk.restart()
 
@@ -227,6 +247,7 @@ class MemberHost:
         except DiskFull:
             self._restart_later()
             return False
+        self._ahead_ms += max(0, self.broker.now_ms - self.wall_ms)
         self._log_end = self.broker.core.broker.store.end_offset
         return True
 
@@ -273,7 +294,7 @@ class MemberHost:
         if not self._be(None):
             return
         assert self.copy is not None
-        self.copy.follow_record(self.member.record, "", self.world.wall_ms)
+        self.copy.follow_record(self.member.record, "", self.wall_ms)
         self.after()
 
     def _empty(self, state: MemberState) -> MemberState:
@@ -311,7 +332,7 @@ class MemberHost:
         if not self.is_up or self.is_frozen:
             return
         assert self.broker is not None
-        self.broker.pass_time(self.world.wall_ms)
+        self.broker.pass_time(self.wall_ms)
         if self.world.now_ms >= self.member.wake_at_ms():
             self.after()
 

@@ -28,7 +28,7 @@ class MemberBroker(Exchange):
             replace(host.world.settings, broker_id=number),
             replace(host.world.store_settings),
             disk=host.disk,
-            now_ms=host.world.wall_ms,
+            now_ms=host.wall_ms,
             membership=membership,
             address=(host.address, 10911),
             seed=host.world.chance.getrandbits(32),

@@ -145,6 +145,9 @@ class HalvesRecovery:
     def read_appended(self, now_ms: int) -> None:
         """Read the halves and op records that were appended since the last call."""
         self._now_ms = now_ms
+        # The first ones of a copy that joins late are those with which its master's log begins.
+        self._half_next = max(self._half_next, self._store.bounds(Topic.HALF, 0)[0])
+        self._op_next = max(self._op_next, self._store.bounds(Topic.OP, 0)[0])
         self._read_ops(self._op_next, self._half_next)
         self._read_halves(self._half_next)
         self._done.clear()

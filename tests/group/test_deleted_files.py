@@ -1,0 +1,67 @@
+"""Members of a group whose log does not begin at 0, because its first files were deleted."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.message import SysFlag
+from escrowmq.codec.ids import parse_offset_id
+from escrowmq.store.store import Store
+from escrowmq.testing.disk import SimDisk
+from tests.harness.caller import Half
+from tests.harness.group import GroupWorld, MemberHost
+
+
+def store_of(host: MemberHost) -> Store:
+    assert host.broker is not None
+    return host.broker.core.broker.store
+
+
+def prepared(world: GroupWorld, master: MemberHost) -> Half:
+    assert master.broker is not None
+    begun = master.broker.connect().begin_send(
+        "orders", b"paid", TRAN_MSG="true", PGROUP="PG", UNIQ_KEY="K"
+    )
+    world.until(partial(bool, begun))
+    ext = begun.now.ext or {}
+    place = parse_offset_id(ext["msgId"])[1]
+    return Half("orders", "PG", int(ext["queueOffset"]), place, ext["transactionId"])
+
+
+def without_first_files() -> tuple[GroupWorld, MemberHost, MemberHost]:
+    """A group of two whose master has deleted files, the master, and a member that is new."""
+    world = GroupWorld(1, "abc")
+    world.start_all()
+    world.until(world.are_in_sync)
+    master = world.serving
+    assert master is not None
+    late = next(host for host in world.hosts.values() if host is not master)
+    late.kill()
+    late.disk = SimDisk()
+    assert master.broker is not None
+    caller = master.broker.connect()
+    for number in range(6):
+        half = prepared(world, master)
+        end = caller.begin_end(half, SysFlag.ROLLBACK)
+        world.until(partial(bool, end))
+        sent = caller.begin_send("orders", b"%d" % number * 20_000)
+        world.until(partial(bool, sent))
+    master.age_log()
+    world.until(lambda: store_of(master).min_log_offset)
+    return world, master, late
+
+
+def test_a_member_that_joins_then_knows_what_is_pending_when_it_takes_over() -> None:
+    world, master, late = without_first_files()
+    half = prepared(world, master)
+    late.start()
+    world.until(world.are_in_sync)
+    assert store_of(late).min_log_offset > 0
+    assert master.broker is not None
+    master.broker.connect().begin(Request.ESCROW_GROUP_SWITCH, {"member": late.name})
+    world.until(lambda: world.serving is late)
+    assert late.broker is not None
+    end = late.broker.connect().begin_end(half, SysFlag.COMMIT)
+    world.until(partial(bool, end))
+    assert end.now.code == Response.SUCCESS, end.now.remark
