@@ -134,6 +134,35 @@ def test_who_takes_messages_is_let_go_when_the_broker_stops(
 
 
 @pytest.mark.parametrize("batch", [False, True])
+def test_who_still_handles_a_message_when_the_broker_stops_gets_no_error(
+    escrowmq_broker: Broker, batch: bool
+) -> None:
+    """The loop over batches raised ClientClosed; that over single messages ended."""
+    broker = new_broker()
+    paid = broker.subscriber("paid", "mailer", batch=batch)
+
+    async def go() -> list[Any]:
+        taken, stopped = asyncio.Event(), asyncio.Event()
+
+        async def take() -> list[Any]:
+            found = []
+            async for message in paid:
+                found.append(await message.decode())
+                taken.set()
+                await stopped.wait()
+            return found
+
+        async with TestApp(FastStream(broker, logger=None)):
+            task = asyncio.create_task(take())
+            await broker.publish("x", "paid")
+            await taken.wait()
+        stopped.set()
+        return await task
+
+    assert asyncio.run(go()) == ([["x"]] if batch else ["x"])
+
+
+@pytest.mark.parametrize("batch", [False, True])
 def test_what_is_taken_by_hand_and_nacked_comes_again(escrowmq_broker: Broker, batch: bool) -> None:
     broker = new_broker()
     paid = broker.subscriber("paid", "mailer", batch=batch, retry_after_s=5)

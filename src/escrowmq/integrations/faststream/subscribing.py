@@ -4,6 +4,7 @@ handlers."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -249,11 +250,12 @@ class EscrowMQBatchSubscriber(EscrowMQSubscriber):
 
     async def __aiter__(self) -> AsyncIterator[EscrowMQMessage]:
         consumer = await self._get_reader()
-        while True:
-            try:
+        while not consumer.is_closed:
+            found: list[Delivery] = []
+            with contextlib.suppress(ClientClosed):
                 found = await consumer.receive(self._config.count_max)
-            except ClientClosed:
-                return
-            message = await self._parse_by_middlewares(self.handler_argument(found))
-            yield message
-            await message.ack()  # as a single one is when the next is asked for
+            if found:
+                message = await self._parse_by_middlewares(self.handler_argument(found))
+                yield message
+                with contextlib.suppress(ClientClosed):  # closed meanwhile: the batch comes again
+                    await message.ack()  # as a single one is when the next is asked for
