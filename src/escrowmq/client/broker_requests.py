@@ -53,12 +53,15 @@ class BrokerRequestHandlers:
 
     def _on_reset_offsets(self, connection: Connection, request: Command) -> None:
         body = fastjson.decode_fastjson(request.body)
+        moved: list[QueueFetcher] = []
         for queue, queue_offset in _parse_offset_table(body).items():
             reader = self._state.readers.get(queue)
             if reader is not None:
                 _log.warning("an operator set %s to offset %d", queue, queue_offset)
                 reader.seek(queue_offset)
-        self._state.instance.spawn(self._state.store_offsets())
+                moved.append(reader)
+        # Of no others: without `auto_commit` the program decides when their offsets are stored.
+        self._state.instance.spawn(self._state.offsets.store_offsets(moved))
 
     def _on_get_status(self, connection: Connection, request: Command) -> None:
         topic = (request.ext or {}).get("topic")

@@ -387,3 +387,26 @@ def test_a_queue_is_given_up_although_too_much_was_under_way_at_first(
             assert again.queue_offset == 1
 
     asyncio.run(go())
+
+
+def test_an_operator_who_resets_a_queue_commits_no_others() -> None:
+    """With `auto_commit=False` all that was acknowledged was committed with it, before the program
+    had decided to."""
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.records = {n: record(n) for n in range(3)}
+            script.stored_offset = 0
+            async with Consumer(
+                names, group="g", topic="T", auto_commit=False, **QUICK
+            ) as consumer:
+                await (await consumer.receive(1))[0].ack()
+                (link,) = script.broker.links
+                table = b'{"offsetTable":{{"brokerName":"b","queueId":7,"topic":"T"}:5}}'
+                link.ask(Request.RESET_CONSUMER_CLIENT_OFFSET, {"topic": "T", "group": "g"}, table)
+                link.ask(Request.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "T", "group": "g"})
+                await script.broker.until(lambda: script.has_replies(1))
+                await consumer.committed(QUEUE)  # after all that was sent before it
+                assert script.stored_offset == 0
+
+    asyncio.run(go())
