@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, Self
 
 from escrowmq.errors import EscrowMQError
+from escrowmq.net.clock import steady_s
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,7 +27,8 @@ class Lease(ABC):
     twice."""
 
     def __init__(self, name: str, *, span_s: float) -> None:
-        self.is_held = False
+        self._held_until_s = 0.0
+        """Until when the lease is held, by the steady clock; 0 if it is not."""
         self._name = name
         self._span_s = span_s
         self._token = secrets.token_hex(16)
@@ -35,9 +37,10 @@ class Lease(ABC):
 
     def __enter__(self) -> Self:
         """Take the lease; raises LeaseTaken while another process has it."""
+        asked_s = steady_s()
         self._acquire()
         self._over.clear()  # this object may have held it before
-        self.is_held = True
+        self._held_until_s = asked_s + self._span_s
         self._renewer = threading.Thread(
             target=self._renew_periodically, name=self._name, daemon=True
         )
@@ -54,15 +57,23 @@ class Lease(ABC):
         self._over.set()
         if self._renewer is not None:
             self._renewer.join()
-        was_held, self.is_held = self.is_held, False
+        was_held, self._held_until_s = bool(self._held_until_s), 0.0
         self._release(was_held=was_held)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process has the lease. It has not if it was suspended, or a renewal has had
+        no answer, for so long that another process may have it by now."""
+        return steady_s() < self._held_until_s
 
     def _renew_periodically(self) -> None:
         while not self._over.wait(self._span_s / _RENEWALS):
+            asked_s = steady_s()
             if not self._renew():
                 # Another process may have it by now: better to do too little than to do it twice.
-                self.is_held = False
+                self._held_until_s = 0.0
                 return
+            self._held_until_s = asked_s + self._span_s
 
     @abstractmethod
     def _acquire(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from escrowmq.client.lease_base import LeaseTaken
 from escrowmq.errors import UsageError
-from escrowmq.net.clock import SystemClock
+from escrowmq.net.clock import SystemClock, steady_s
 from escrowmq.pipeline.reconcile.lease import FileLease, require_lease
 from tests.interop.process import until
 
@@ -62,6 +62,19 @@ def test_it_is_renewed_when_it_is_held_again(tmp_path: Path) -> None:
         until("it is renewed", lambda: path.stat().st_mtime_ns > before)
         age(path, 120)
         until("its loss is noticed", lambda: not lease.is_held)
+
+
+def test_it_is_held_no_longer_than_others_leave_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a renewal had no answer, its holder still counted on it, and another one took it."""
+    with FileLease(tmp_path, span_s=60) as first:
+        now_s = steady_s()
+        monkeypatch.setattr("escrowmq.client.lease_base.steady_s", lambda: now_s + 61)
+        age(tmp_path / "lease", 61)
+        with FileLease(tmp_path, span_s=60) as second:
+            assert second.is_held
+            assert not first.is_held
 
 
 def test_who_lost_it_does_not_take_the_others_away(tmp_path: Path) -> None:
