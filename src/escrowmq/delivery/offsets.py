@@ -35,6 +35,8 @@ class OffsetTable:
         self.is_changed = False
         self.saved_log_end = -1
         """The end of the log when the loaded file was written; -1 if the file does not say."""
+        self.is_of_rocketmq = False
+        """Whether RocketMQ has written the loaded file."""
         self._commits_count = 0
         self._texts = EntryTextCache(_queues_to_encode)
         self._stale_texts: dict[str, None] = {}
@@ -57,6 +59,8 @@ class OffsetTable:
         if "dataVersion" in file:
             self.version = msgspec.convert(file["dataVersion"], DataVersion)
         self.saved_log_end = int(file.get(_LOG_END, -1))
+        self.is_of_rocketmq = _LOG_END not in file
+        self.is_changed |= self.is_of_rocketmq  # a file of ours tells that we served since
 
     @property
     def changes_count(self) -> int:

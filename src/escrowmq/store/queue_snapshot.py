@@ -74,6 +74,18 @@ def _current_snapshot(state: StoreState) -> Snapshot:
     )
 
 
+def without_queues(state: StoreState, snapshot: Snapshot, now_ms: int) -> Snapshot:
+    """Return a snapshot without its queues, because RocketMQ has served the folder since. Those
+    that are gone may be of topics that RocketMQ has deleted. If it knows the topic no more, that is
+    recorded: otherwise the scan of the log would bring them back."""
+    had = {*snapshot.queue_ends, *(begun.topic for begun in state.queues.journal.load())}
+    has = {queue.topic for queue in state.queues if queue.files.starts}
+    for topic in had - has - (state.queues.topics_of_rocketmq or had):
+        newest_ms = max(now_ms, state.durability.checkpoint.log_ms)
+        state.deleted.record_deletion(topic, log_end=state.log.segments.end, stored_ms=newest_ms)
+    return msgspec.structs.replace(snapshot, queue_ends={}, queue_begins=None)
+
+
 def write_snapshot(state: StoreState) -> None:
     """Write the snapshot file, and clear the journal."""
     state.disk.replace(PATH, msgspec.json.encode(_current_snapshot(state)))

@@ -22,6 +22,7 @@ class Queues:
         self.journal = QueueJournal(disk)
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
         self._expected: set[tuple[str, int]] = set()
+        self.topics_of_rocketmq: frozenset[str] | None = None
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self.by_key.values())
@@ -39,6 +40,11 @@ class Queues:
         """Set which queues (topic, queue id) must exist, because consumer groups have offsets in
         them."""
         self._expected = places
+
+    def note_rocketmq(self, topics: frozenset[str]) -> None:
+        """Note that RocketMQ has served the folder since this broker, and which topics it knew. It
+        may have deleted topics: what a former process noted of their queues is void."""
+        self.topics_of_rocketmq = topics
 
     def missing_queues(self) -> list[str]:
         """Return the expected queues that have no file."""

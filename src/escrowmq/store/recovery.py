@@ -27,6 +27,7 @@ from escrowmq.store.queue_snapshot import (
     Snapshot,
     lost_queues,
     read_snapshot,
+    without_queues,
     write_snapshot,
 )
 from escrowmq.store.rebuild import MissingUnitsError, QueuesRebuild
@@ -70,6 +71,7 @@ class Recovery:
         self._keys = RecordKeys()
         self._snapshot: Snapshot | None = None
         self._is_same_boot = False
+        self._is_of_rocketmq = state.queues.topics_of_rocketmq is not None
         self._led_to = 0
         """The end of the newest record that has a unit."""
 
@@ -89,7 +91,7 @@ class Recovery:
         if not self._log.segments.starts:
             self._remove_queues_without_log()
         # Before any queue is judged: units of a deleted topic lead to records that do not count.
-        self._remove_deleted_topics()
+        self._remove_deleted_topics(now_ms)
         if state.index is not None:
             report.notes += state.index.load()
         if self._is_same_boot and not report.was_clean:
@@ -137,11 +139,13 @@ class Recovery:
             return False
         return True
 
-    def _remove_deleted_topics(self) -> None:
+    def _remove_deleted_topics(self, now_ms: int) -> None:
         """Load the deletions of topics, and remove remains of the queues of deleted topics."""
         state = self._state
         if self._snapshot is not None:
             state.deleted.load(self._snapshot.deleted, self._snapshot.latest_ms)
+            if self._is_of_rocketmq:
+                self._snapshot = without_queues(state, self._snapshot, now_ms)
         for queue in list(state.queues):
             deletion = state.deleted.of_topic.get(queue.topic)
             if deletion is not None and queue.remove_stale_files(deletion.log_end):
@@ -270,10 +274,10 @@ class Recovery:
     def _missing_units_reason(self) -> str:
         """Return why queues are known to lack units; empty if none is."""
         state, low, snapshot = self._state, self._log.min_offset, self._snapshot
-        if snapshot is not None:
+        if snapshot is not None and not self._is_of_rocketmq:
             names = lost_queues(snapshot, state.queues, low)
             return f"queues lack units: {', '.join(names[:10])}" if names else ""
-        if state.queues.journal.exists:
+        if snapshot is None and state.queues.journal.exists:
             return f"{snapshots.PATH} is missing"
         if self._log.segments.starts and not any(queue.end for queue in state.queues):
             return "there is no queue"
@@ -288,7 +292,7 @@ class Recovery:
         exist."""
         state, low = self._state, self._log.min_offset
         start = _END_OF_TIME
-        for begun in state.queues.journal.load():
+        for begun in [] if self._is_of_rocketmq else state.queues.journal.load():
             queue = state.queues.by_key.get((begun.topic, begun.queue_id))
             deletion = state.deleted.of_topic.get(begun.topic)
             is_wanted = begun.log_offset >= (max(low, deletion.log_end) if deletion else low)

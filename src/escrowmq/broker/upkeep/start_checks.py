@@ -114,6 +114,8 @@ class StartChecks:
             if offset > 0
         }
         self._store.queues.expect_queues(read_from)
+        if self._offsets.is_of_rocketmq and self._has_all_topics:
+            self._store.queues.note_rocketmq(frozenset(self._topics.names()))
 
     def reconcile_tables(self, report: RecoveryReport, now_ms: int) -> None:
         """Log what the store found at its recovery, and make the tables agree with it."""
