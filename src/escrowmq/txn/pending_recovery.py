@@ -79,8 +79,7 @@ class HalvesRecovery:
         self._put_back: PutBackHalves | None = None
         self._half_next = self._op_next = 0
         """The next half and op record to read."""
-        self._last_op_log_offset = -1
-        self._now_ms = 0
+        self._last_op_log_offset, self._now_ms = -1, 0
         self._is_last_op_ours = False
 
     def run(
@@ -389,7 +388,6 @@ class HalvesRecovery:
             start = max(start, self._last_op_log_offset)
         if self._put_back is not None:  # only now: finals may be before the newest copy
             self._put_back.supersede_older()
-            self._put_back = None
         finals = walk_log(self._store, start, kind=SysFlag.COMMIT)
         count = self._record_ends(Verdict.COMMIT, map(self._half_of_final, finals), now_ms)
         discards = map(self._half_of_discard, self._discarded_messages(start))

@@ -60,7 +60,7 @@ class PutBackHalves:
 
 def _is_put_back(half: StoredMessage) -> bool:
     checks = half.properties.get(Property.TRANSACTION_CHECK_TIMES)
-    return bool(parse_number(checks, most=INT_MAX)) and CARRIED not in half.properties
+    return bool(parse_number(checks, most=INT_MAX))
 
 
 def _likeness(half: StoredMessage) -> tuple[HalfIdentity, int, int]:
