@@ -215,6 +215,22 @@ def test_a_topic_that_is_recreated_while_it_is_read_is_read_from_its_beginning(
     until("all are announced", lambda: announced.sets.counts()[0] == COUNT + count, within_s=20)
 
 
+def test_a_reader_pauses_if_the_server_goes_before_a_queue_is_compared(
+    announced: Announced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It received the same announcements ten times a second, and was not paused."""
+    monkeypatch.setattr(consuming, "_MARK_INTERVAL_MS", 3_600_000)
+    reader = announced.new_reader()
+    announced.until_all_are_in_the_set()
+    assert not reader.is_paused
+    announced.server.kill()
+    reader._checked_queues.clear()
+    until("it is paused", lambda: reader.is_paused, within_s=20)
+    announced.send("other", COUNT)
+    announced.server.start()
+    until("all are announced", lambda: count_of(announced.sets) == 2 * COUNT)
+
+
 def test_a_comparison_does_not_move_the_group(
     announced: Announced, monkeypatch: pytest.MonkeyPatch
 ) -> None:

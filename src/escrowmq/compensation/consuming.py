@@ -227,7 +227,10 @@ class AnnouncementReader:
                     self._checked_queues.add(_queue_name(queue))
         except ClientClosed:
             raise
-        except (redis.RedisError, EscrowMQError) as error:  # or the queue is another member's again
+        except redis.RedisError as error:
+            _log.warning("queues are compared once the Redis server is reachable: %s", error)
+            self._pause_until_back()
+        except EscrowMQError as error:  # for example, the queue is another member's again
             _log.info("whether everything was read again is checked later: %s", error)
 
     def _check_position(self, queue: escrowmq.MessageQueue) -> None:
