@@ -35,10 +35,11 @@ class QueueBirth(NamedTuple):
 
     def is_of_another(self, before: QueueBirth) -> bool:
         """Whether this is another queue than the one of an earlier birth: its topic was deleted and
-        created again. Retention only increases the first offset."""
-        return self.first < before.first or (
-            self.first == before.first and self.stored_ms != before.stored_ms
-        )
+        created again. Retention only increases the first offset. A replica that keeps more begins
+        earlier, with an older message."""
+        if self.first < before.first:
+            return self.stored_ms > before.stored_ms
+        return self.first == before.first and self.stored_ms != before.stored_ms
 
 
 class QueueBounds:

@@ -170,4 +170,10 @@ def test_a_queue_whose_first_message_was_removed_is_the_same() -> None:
     assert not QueueBirth(4, 17).is_of_another(before)
     assert not QueueBirth(5, 18).is_of_another(before)
     assert QueueBirth(4, 18).is_of_another(before)
-    assert QueueBirth(0, 17).is_of_another(before)
+    assert QueueBirth(0, 18).is_of_another(before)
+
+
+def test_a_replica_that_keeps_more_has_the_same_queue() -> None:
+    """After a fail-over to one, all announcements were read again."""
+    assert not QueueBirth(3, 17).is_of_another(QueueBirth(4, 17))
+    assert not QueueBirth(0, 12).is_of_another(QueueBirth(4, 17))
