@@ -55,7 +55,8 @@ class BrokerRequestHandlers:
         body = fastjson.decode_fastjson(request.body)
         moved: list[QueueFetcher] = []
         for queue, queue_offset in _parse_offset_table(body).items():
-            reader = self._state.readers.get(queue)
+            # One that another member gets soon stores its offset before that.
+            reader = self._state.readers.get(queue) or self._state.leaving.get(queue)
             if reader is not None:
                 _log.warning("an operator set %s to offset %d", queue, queue_offset)
                 reader.seek(queue_offset)

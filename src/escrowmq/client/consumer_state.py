@@ -84,7 +84,7 @@ class ConsumerState:
             hold_orderly_queue if options.is_orderly else lambda _: NoHold()
         )
         self.is_paused = False
-        self._leaving: dict[MessageQueue, QueueFetcher] = {}
+        self.leaving: dict[MessageQueue, QueueFetcher] = {}
         self.assignment_callbacks = AssignmentCallbacks(
             instance,
             on_assigned=options.on_assigned,
@@ -148,8 +148,8 @@ class ConsumerState:
         new = [queue for queue in queues if queue not in self.readers]
         # Messages of a revoked queue may still be unsettled: it must not be started again before
         # they are settled, or both runs would commit offsets.
-        waits = any(queue in self._leaving for queue in new)
-        new = [queue for queue in new if queue not in self._leaving]
+        waits = any(queue in self.leaving for queue in new)
+        new = [queue for queue in new if queue not in self.leaving]
         if not new:
             return not waits
         is_whole, asked_s = True, self.instance.now()
@@ -189,11 +189,11 @@ class ConsumerState:
         self.instance.run_every(RENEW_MS, self._renew_locks)
 
     async def _renew_locks(self) -> None:
-        if not (self.readers or self._leaving):
+        if not (self.readers or self.leaving):
             return
         asked_s = self.instance.now()
-        locked = await self.locks.lock([*self.readers, *self._leaving])
-        for reader in [*self.readers.values(), *self._leaving.values()]:
+        locked = await self.locks.lock([*self.readers, *self.leaving])
+        for reader in [*self.readers.values(), *self.leaving.values()]:
             is_kept = self.instance.now() - reader.lock_s < BROKERS_LIFE_S
             if reader.queue in locked and is_kept:
                 reader.record_lock(asked_s)
@@ -218,7 +218,7 @@ class ConsumerState:
 
     async def release_all_queues(self) -> None:
         """Store the offsets and release the queues."""
-        readers = [*self.readers.values(), *self._leaving.values()]
+        readers = [*self.readers.values(), *self.leaving.values()]
         self.readers.clear()
         await self._release_queues(readers)
 
@@ -229,9 +229,9 @@ class ConsumerState:
         if self.options.is_orderly:
             for reader in readers:
                 if not reader.batch.idle.is_set():
-                    self._leaving[reader.queue] = reader
+                    self.leaving[reader.queue] = reader
                     self._begin_leaving(reader)
-            readers = [reader for reader in readers if reader.queue not in self._leaving]
+            readers = [reader for reader in readers if reader.queue not in self.leaving]
         await self._release_queues(readers)
         self._share_size(len(self.readers))
 
@@ -263,7 +263,7 @@ class ConsumerState:
         try:
             await self._release_queues([reader])
         finally:
-            del self._leaving[reader.queue]
+            del self.leaving[reader.queue]
             self.balance.request_round()
 
     async def _start_reading(self, queue: MessageQueue, locked_s: float) -> bool:

@@ -70,7 +70,7 @@ def test_a_queue_whose_giving_up_failed_can_be_read_again(
                 await message.ack()
                 await failed.wait()
                 await asyncio.sleep(0)
-                assert QUEUE not in reading._leaving
+                assert QUEUE not in reading.leaving
                 (again,) = await consumer.receive(1)
                 assert again.queue_offset == 0
 
@@ -260,7 +260,7 @@ def test_a_member_that_has_lost_its_lock_does_not_set_the_groups_offset_back(
             script.stored_offset = 8  # of the member that has the queue now
             if is_dropped:
                 await reading._renew_locks()
-                assert QUEUE in reading._leaving
+                assert QUEUE in reading.leaving
             script.broker.requests.clear()
             await message.ack()
             if is_dropped:
@@ -408,5 +408,27 @@ def test_an_operator_who_resets_a_queue_commits_no_others() -> None:
                 await script.broker.until(lambda: script.has_replies(1))
                 await consumer.committed(QUEUE)  # after all that was sent before it
                 assert script.stored_offset == 0
+
+    asyncio.run(go())
+
+
+def test_an_operator_resets_a_queue_whose_last_message_is_still_handled() -> None:
+    """The member that was leaving the queue stored how far it had come, over what was set."""
+
+    async def go() -> None:
+        async with an_orderly_member(9) as (consumer, script):
+            (message,) = await consumer.receive(1)
+            reading = consumer._state
+            await reading._drop_queues([QUEUE])
+            assert QUEUE in reading.leaving
+            (link,) = script.broker.links
+            script.stored_offset = 5
+            table = b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:5}}'
+            link.ask(Request.RESET_CONSUMER_CLIENT_OFFSET, {"topic": "T", "group": "g"}, table)
+            link.ask(Request.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "T", "group": "g"})
+            await script.broker.until(lambda: script.has_replies(1))
+            await message.ack()
+            await script.broker.until(lambda: script.asked(Request.UNLOCK_BATCH_MQ))
+            assert script.stored_offset == 5
 
     asyncio.run(go())
