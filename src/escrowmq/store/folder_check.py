@@ -46,6 +46,8 @@ _ROCKSDB_HALVES: Final = f"{consume_queue.FOLDER}/RMQ_SYS_ROCKSDB_TRANS_HALF_TOP
 """The queue of halves whose outcomes RocketMQ keeps in `rocksdbstore`, or only in memory until it
 is closed."""
 
+_NAMED_MAX: Final = 5
+_BATCH_QUEUES: Final = "batchconsumequeue"
 _DLEDGER: Final = "dledger-"
 
 
@@ -79,6 +81,12 @@ def _unsupported_files(disk: Disk) -> str:
                 f"not read here. Move {folder} away, and {consume_queue.FOLDER} with it: the "
                 "queues are built anew from the log"
             )
+    if topics := _topics_with_queues(disk, _BATCH_QUEUES):
+        return (
+            f"{_BATCH_QUEUES} has queues of {', '.join(topics[:_NAMED_MAX])}, topics with "
+            "queue.type=BatchCQ, which are not read here. Start the old broker, let consumers "
+            "finish these topics, and delete them there"
+        )
     for name in names:
         if name.startswith(_DLEDGER) and disk.names(f"{name}/data"):
             return (
@@ -161,9 +169,14 @@ def _message_evidence(disk: Disk, boot: str) -> str:
         if known.log_ms > 0 or known.confirmed_offset > 0:
             return "the checkpoint knows of messages"
     is_same_boot = bool(boot) and snapshot is not None and snapshot.boot == boot
-    if is_same_boot or disk.size("abort") is None:
-        for topic in disk.names(consume_queue.FOLDER):
-            for queue_id in disk.names(f"{consume_queue.FOLDER}/{topic}"):
-                if disk.names(f"{consume_queue.FOLDER}/{topic}/{queue_id}"):
-                    return f"{consume_queue.FOLDER} has queues, of {topic} for one"
-    return ""
+    was_clean = disk.size("abort") is None
+    topics = _topics_with_queues(disk, consume_queue.FOLDER) if is_same_boot or was_clean else []
+    return f"{consume_queue.FOLDER} has queues, of {topics[0]} for one" if topics else ""
+
+
+def _topics_with_queues(disk: Disk, folder: str) -> list[str]:
+    return [
+        topic
+        for topic in disk.names(folder)
+        if any(disk.names(f"{folder}/{topic}/{each}") for each in disk.names(f"{folder}/{topic}"))
+    ]

@@ -207,6 +207,10 @@ def dledger(disk: SimDisk) -> None:
     disk.small["dledger-n0/data/00000000000000000000"] = b"x"
 
 
+def batches(disk: SimDisk) -> None:
+    disk.small["batchconsumequeue/B/0/00000000000000000000"] = bytes(46)
+
+
 def offsets_alone(disk: SimDisk) -> None:
     without("commitlog/", "consumequeue/", "index/", "checkpoint", "queues.json")(disk)
 
@@ -247,6 +251,7 @@ def offsets_alone(disk: SimDisk) -> None:
             "^kvStore is RocksDB's, and has data: .*`mqadmin exportPopRecord`",
         ),
         (dledger, r"dledger-n0 is a log of DLedger \(enableDLegerCommitLog\)"),
+        (batches, "^batchconsumequeue has queues of B, topics with queue.type=BatchCQ"),
         (offsets_alone, "has offsets of 1 groups .* but the log is empty"),
     ],
 )
