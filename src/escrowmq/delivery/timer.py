@@ -123,8 +123,7 @@ class TimerQueue:
             self._past_deliveries.read_if_short(self._oldest_pending(start))
         else:
             self._past_deliveries.read_without_progress(self._oldest_pending(start))
-        if head is not None:
-            self._counter = head.counter
+        self._counter = 0 if head is None else head.counter
         self._border, self._unread_slot_ms = self._before.border, self._before.read_ms
         self._taken = min(max(self._before.oldest, start), end)
         if ours is not None:
@@ -329,9 +328,11 @@ class TimerQueue:
         except (OSError, StorageError) as error:
             self._unread.schedule_retry(queue_offset, UNKNOWN_KEY, now_ms, error)
             return
+        count = len(self._heap)
         if source is not None:
             self._try_to_schedule(source, queue_offset, now_ms)
-        self._blocks.remove(queue_offset)  # after the push, so that the order is kept
+        if len(self._heap) == count:  # it does not wait
+            self._blocks.remove(queue_offset)
         self._unread.forget_read(queue_offset)
 
     def _try_to_schedule(self, source: StoredMessage, queue_offset: int, now_ms: int) -> None:

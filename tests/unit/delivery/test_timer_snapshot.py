@@ -179,7 +179,7 @@ def test_a_turn_reads_as_many_listed_records_if_they_are_not_consecutive() -> No
     """It read eight runs of them, however short: a start took thirty times as many turns."""
     world = Later()
     for number in range(2_000):
-        world.send(b"x", UNIQ_KEY=f"u{number}", TIMER_DELAY_SEC="1000" if number % 2 else "1")
+        world.send(b"x", UNIQ_KEY=f"u{number}", TIMER_DELAY_SEC="1" if number % 2 else "1000")
     world.run(5_000)
     world.restart()
     counts = []
