@@ -97,6 +97,7 @@ class FormerHello(msgspec.Struct, rename="camel"):
 def test_a_master_of_an_older_release_verifies_the_proof(start_id: str) -> None:
     hello = Hello("c", "b", "g", "m", "i", 1, ((1, 0),), 0, 9, 1 << 16, "n", "p")
     hello.start_id = start_id or msgspec.UNSET
+    hello.takes_queue_ends = bool(start_id) or msgspec.UNSET
     former = msgspec.json.decode(msgspec.json.encode(hello), type=FormerHello)
     former.proof = ""
     assert hello.proved_content() == msgspec.json.encode(former)

@@ -26,7 +26,7 @@ from escrowmq.group.frames import (
     is_valid_proof,
 )
 from escrowmq.group.history import EpochStart, common_end
-from escrowmq.group.tables import PendingTables
+from escrowmq.group.tables import QUEUE_ENDS, PendingTables
 from escrowmq.replica.sending import MasterLog, send_window_end
 
 AHEAD_MAX: Final = 8 * 1024 * 1024
@@ -187,7 +187,8 @@ class CopyStream:
         proved = msgspec.structs.replace(welcome, proof=proof)
         self._greeting.append(encode_struct(GroupFrameKind.WELCOME, proved))
         for path, frame, place in self._tables():
-            self._pending.add(path, frame, max(place, start))
+            if path != QUEUE_ENDS or hello.takes_queue_ends is True:
+                self._pending.add(path, frame, max(place, start))
 
     def _copy_start(self, hello: Hello) -> tuple[int, bool]:
         """Return the offset at which the two logs begin to differ, from which the copy gets the

@@ -26,7 +26,7 @@ from escrowmq.group.frames import (
     encode_struct,
     is_valid_proof,
 )
-from escrowmq.group.tables import COPIED
+from escrowmq.group.tables import COPIED, QUEUE_ENDS
 from escrowmq.replica.appending import LogAppender, SlaveLog
 
 SILENT_MS: Final = 10_000
@@ -61,6 +61,9 @@ class CopyEffects(Protocol):
 
     def apply_table(self, path: str, data: bytes) -> None:
         """Write a table that the master sent."""
+
+    def apply_queue_ends(self, data: bytes) -> None:
+        """Let queues that have no record in the log continue where the master's do."""
 
     def apply_topic_deletion(self, gone: TopicDeletion) -> None:
         """Delete a topic that the master has deleted."""
@@ -171,9 +174,12 @@ class CopyConnection:
             self._append_log(decode_log(content))
         elif kind is GroupFrameKind.TABLE:
             table = decode_table(content)
-            if table.path not in COPIED:
+            if table.path == QUEUE_ENDS:
+                self._beside.apply_queue_ends(table.data)
+            elif table.path in COPIED:
+                self._beside.apply_table(*table)
+            else:
                 raise RemoteProtocolError(f"{table.path!r} is not a table that members copy")
-            self._beside.apply_table(*table)
             self._tables_count += 1
         elif kind is GroupFrameKind.GONE:
             self._beside.apply_topic_deletion(decode_struct(TopicDeletion, content))

@@ -85,11 +85,15 @@ class Hello(msgspec.Struct, rename="camel"):
     proof: str = ""
     start_id: str | msgspec.UnsetType = msgspec.UNSET
     """A random id of this start of the copy's process. Older releases send none."""
+    takes_queue_ends: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether the copy takes the ends of queues without records. Older releases do not."""
 
     def proved_content(self) -> bytes:
-        """Return the content that the proof covers. Masters of older releases do not know the id of
-        the start, so it is not part of it."""
-        return msgspec.json.encode(msgspec.structs.replace(self, proof="", start_id=msgspec.UNSET))
+        """Return the content that the proof covers. Masters of older releases do not know the
+        newest fields, so these are not part of it."""
+        unset = msgspec.UNSET
+        known = msgspec.structs.replace(self, proof="", start_id=unset, takes_queue_ends=unset)
+        return msgspec.json.encode(known)
 
 
 class Welcome(msgspec.Struct, rename="camel"):

@@ -31,6 +31,9 @@ _CONFIG: Final = frozenset(
     }
 )
 COPIED: Final = _LOG_DEPENDENT_TABLES | _CONFIG
+QUEUE_ENDS: Final = "escrow/queueEnds"
+"""The name under which a new copy is told where queues end that have no record in the log any more:
+a JSON object, by topic and queue id. There is no such file."""
 
 
 def deletion_key(topic: str) -> str:

@@ -6,7 +6,7 @@ queues and index like records that were put here, so that a start finds a log li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from escrowmq.base.fixed_limits import TOPIC_QUEUES_MAX, UNSEEN_MAX
@@ -179,6 +179,20 @@ class CopiedLog:
                 f"its queue; at most {most} is possible"
             )
         return known or queues.get_or_create(topic, record.queue_id)
+
+    def continue_queues(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+        """Let queues (by topic and queue id) that end before these offsets continue there: the
+        master has had their records, and has deleted them."""
+        most = self.end_offset // RECORD_SIZE_MIN
+        for topic, by_queue in ends.items():
+            for queue_id, end in by_queue.items():
+                if queue_id < 0 or not 0 < end <= most or not is_path_safe(topic):
+                    raise CorruptRecord(f"queue {queue_id} of {topic[:64]!r} cannot end at {end}")
+                queue = self._state.queues.get_or_create(topic, queue_id)
+                if queue.end == queue.next_offset < end:
+                    queue.fill_gap(end)
+                    queue.reset_next_offset()
+                    queue.drop_before(self._log.min_offset)
 
     def _append_together(
         self,

@@ -170,6 +170,7 @@ class GroupCopy(Part):
             segment_size=self._log.segment_size,
             nonce="",
             start_id=membership.start_id or msgspec.UNSET,
+            takes_queue_ends=True,
         )
 
     def connected(self, peer: int, now_ms: int) -> None:
@@ -309,6 +310,14 @@ class GroupCopy(Part):
             raise RemoteProtocolError(f"{path} of the master cannot be read: {error}") from None
         for table in self._tables:
             table.mark_saved()
+
+    def apply_queue_ends(self, data: bytes) -> None:
+        """Let queues continue where the master's do, if all their records are deleted there."""
+        try:
+            ends = msgspec.json.decode(data, type=dict[str, dict[int, int]])
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise RemoteProtocolError(f"ends of queues cannot be read: {error}") from None
+        self._log.continue_queues(ends)
 
     def apply_topic_deletion(self, gone: TopicDeletion) -> None:
         """Delete a topic that the master has deleted."""

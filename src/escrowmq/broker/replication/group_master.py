@@ -62,7 +62,7 @@ class GroupMaster(Part):
         assert membership.leads is not None
         self._membership = membership
         self._store = store
-        self._frames = TableFrames(disk, store.deleted)
+        self._frames = TableFrames(disk, store)
         self._output = output
         self._moment = moment
         self._release = release
