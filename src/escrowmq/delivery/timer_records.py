@@ -9,15 +9,15 @@ from escrowmq.delivery.delayed_messages import requested_delivery_ms
 
 def delivery_ms(source: StoredMessage, slot_ms: int) -> int:
     """Return the delivery time of a record to the millisecond, within its slot. A delay counts from
-    the store time, which is at most a little later than the time of sending. A recall gets the end
-    of its slot, so that it comes last.
+    the store time, which is at most a little later than the time of sending, or, in a copy of
+    RocketMQ's, so late that its message gets the end of the slot. A recall comes after that.
 
     The result depends on the record only, and every slot is treated as one of the longest. So saved
     progress means the same after a change of the precision.
     """
     last_ms = slot_ms + TIMER_PRECISION_MAX_MS
     if Property.TIMER_DEL_UNIQKEY in source.properties:
-        return last_ms
+        return last_ms + 1
     wish_ms = requested_delivery_ms(source.properties, source.stored_ms)
     return last_ms if wish_ms is None else min(max(wish_ms, slot_ms + 1), last_ms)
 

@@ -402,6 +402,19 @@ def test_a_record_that_the_peer_had_no_need_to_roll_is_delivered() -> None:
     assert world.bodies() == [b"far"]
 
 
+def test_a_recall_outlives_that_the_peer_rolls_its_message() -> None:
+    """The copy's delay counts from its own store time: it is due at the end of its slot."""
+    world = Later()
+    world.send(b"far", UNIQ_KEY="u", TIMER_DELAY_MS=f"{2 * DAY_MS + 300_500}")
+    at = str(START_MS + 2 * DAY_MS + 300_500)
+    world.send(b"0", UNIQ_KEY="u", TIMER_DEL_UNIQKEY="T+u", TIMER_DELIVER_MS=at)
+    roll(world, b"far", after_ms=DAY_MS)
+    taken_over(world, queue_offset=3)
+    world.run(3 * DAY_MS)
+    assert world.bodies() == []
+    assert len(world.timer.recalls) == 0
+
+
 @pytest.mark.parametrize("precision_ms", [1_000, 100])
 def test_a_record_that_the_peer_has_rolled_sooner_is_delivered_once(precision_ms: int) -> None:
     world = Later()
