@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
@@ -26,6 +27,7 @@ from escrowmq.store.store_parts import StoreState
 _log = logging.getLogger(__name__)
 
 PATH: Final = "queues.json"
+_MADE_BY_BROKERS: Final = (Topic.RETRY_PREFIX, Topic.DLQ_PREFIX)
 
 
 class Snapshot(msgspec.Struct, rename="camel"):
@@ -80,9 +82,12 @@ def without_queues(state: StoreState, snapshot: Snapshot, now_ms: int) -> Snapsh
     recorded: otherwise the scan of the log would bring them back."""
     had = {*snapshot.queue_ends, *(begun.topic for begun in state.queues.journal.load())}
     has = {queue.topic for queue in state.queues if queue.files.starts}
+    newest_ms = max(now_ms, state.durability.checkpoint.log_ms)
     for topic in had - has - (state.queues.topics_of_rocketmq or had):
-        newest_ms = max(now_ms, state.durability.checkpoint.log_ms)
-        state.deleted.record_deletion(topic, log_end=state.log.segments.end, stored_ms=newest_ms)
+        if not topic.startswith(_MADE_BY_BROKERS):  # we may have made it since, and not saved it
+            state.deleted.record_deletion(
+                topic, log_end=state.log.segments.end, stored_ms=newest_ms
+            )
     return msgspec.structs.replace(snapshot, queue_ends={}, queue_begins=None)
 
 

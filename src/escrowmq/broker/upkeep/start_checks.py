@@ -179,8 +179,10 @@ class StartChecks:
         the same name counts from 0."""
         end = self._store.end_offset
         saved_end = self._offsets.saved_log_end
+        if self._offsets.is_of_rocketmq:
+            self._save_offsets()  # the next start must see at once that we have served since
         if saved_end < 0:
-            return  # a file that RocketMQ has written
+            return
         gone = {
             topic
             for topic, deletion in self._store.deleted.of_topic.items()

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from escrowmq.base.message import Message
 from escrowmq.testing.disk import CrashLoss, SimDisk
 from tests.harness.exchange import Exchange
 
@@ -41,6 +42,33 @@ def test_messages_of_a_topic_that_rocketmq_has_deleted_do_not_come_back(
     disk.crash(random.Random(0), CrashLoss.NOTHING)
     exchange = Exchange(disk=disk)
     assert exchange.connect().bodies("T") == [b"new"]
+
+
+def test_messages_sent_back_survive_a_power_failure_just_after_rocketmq_has_served() -> None:
+    """The broker makes their topic by itself, and may not have saved it; nor is its queue there."""
+    exchange = Exchange()
+    exchange.create_topic("T")
+    exchange.core.close(exchange.now_ms)
+    disk = exchange.disk
+    offsets = json.loads(disk.small[OFFSETS])
+    del offsets["escrowLogEnd"]
+    disk.small[OFFSETS] = json.dumps(offsets).encode()
+    disk.restart()
+    exchange = Exchange(disk=disk)
+    message = Message(topic="%RETRY%G", body=b"again")
+    exchange.core.broker.store.put(message, exchange.now_ms)
+    disk.crash(random.Random(0), CrashLoss.NOTHING)
+    without("consumequeue/%RETRY%G/")(disk)
+    exchange = Exchange(disk=disk)
+    assert exchange.core.broker.store.bounds("%RETRY%G", 0) == (0, 1)
+
+
+def test_the_next_start_knows_at_once_that_rocketmq_has_not_served_since() -> None:
+    disk = kept(is_clean=True)
+    without_topic(disk, is_new=False)
+    Exchange(disk=disk)
+    disk.crash(random.Random(0), CrashLoss.NOTHING)
+    assert "escrowLogEnd" in json.loads(disk.small[OFFSETS])
 
 
 def test_queues_that_are_lost_after_rocketmq_has_served_are_missed_again() -> None:
