@@ -243,7 +243,7 @@ class ConsumerState:
             if self.options.is_orderly and readers:
                 await self.locks.unlock([reader.queue for reader in readers])
         finally:  # also if a consumer that closes waits no longer for a silent broker
-            self.assignment_callbacks.schedule_revoked(reader.queue for reader in readers)
+            self.assignment_callbacks.schedule_revoked(r.queue for r in readers if r.release())
 
     def _begin_leaving(self, reader: QueueFetcher) -> None:
         try:

@@ -97,6 +97,7 @@ class QueueFetcher:
         self._owner = work
         self._cursor = PullCursor(self.fetched, wait_ms=work.options.pull_wait_ms)
         self._room = asyncio.Event()
+        self._is_released = False
 
     @property
     def waiting_count(self) -> int:
@@ -161,6 +162,11 @@ class QueueFetcher:
         self.fetched.stop()
         if self.task is not None:
             self.task.cancel()
+
+    def release(self) -> bool:
+        """Note that the queue was released; return whether it was not before."""
+        was_released, self._is_released = self._is_released, True
+        return not was_released
 
     def start(self) -> None:
         """Start to fetch messages."""

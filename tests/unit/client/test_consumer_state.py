@@ -432,3 +432,28 @@ def test_an_operator_resets_a_queue_whose_last_message_is_still_handled() -> Non
             assert script.stored_offset == 5
 
     asyncio.run(go())
+
+
+def test_a_queue_that_is_being_released_when_its_member_closes_is_told_of_once() -> None:
+    """`on_revoked` was called a second time for it."""
+    told: list[MessageQueue] = []
+
+    async def go() -> None:
+        async with an_orderly_member(1, on_revoked=told.extend) as (consumer, script):
+            (message,) = await consumer.receive(1)
+            reading = consumer._state
+            held: list[tuple[Link, Command]] = []
+            script.broker.answers[Request.UPDATE_CONSUMER_OFFSET] = lambda link, command: (
+                held.append((link, command))
+            )
+            await reading._drop_queues([QUEUE])
+            await message.ack()
+            await script.broker.until(lambda: held)
+            closing = asyncio.create_task(consumer.close())
+            await script.broker.until(lambda: len(held) == 2)
+            for link, command in held:
+                link.reply(command)
+            await closing
+
+    asyncio.run(go())
+    assert told == [QUEUE]
