@@ -137,10 +137,12 @@ class MemberHost:
             path = f"commitlog/{newest - newest % size:020d}"
             self.disk.flip_bit(path, newest % size + HEAD_V4.size)
 
-    def age_log(self) -> None:
-        """All files of the log become old, and those that nobody needs are deleted."""
+    def age_log(self, before: int = 1 << 62) -> None:
+        """The files of the log before an offset become old; those that nobody needs are deleted."""
+        size = self.world.store_settings.log_segment_size
         for path, file in self.disk.files.items():
-            if path.startswith("commitlog/"):
+            folder, _, name = path.partition("/")
+            if folder == "commitlog" and int(name) + size <= before:
                 file.modified_ms = min(file.modified_ms, self.wall_ms - _DAYS_MS)
         if self.broker is not None and not self.is_frozen:
             self.broker.core.broker.store.retention.request_cleanup()

@@ -20,7 +20,7 @@ TOPIC: Final = "orders"
 QUEUES: Final = 2
 _GROUP: Final = "PG"
 _PATIENCE_MS: Final = 3_000
-_AGAIN: Final = (
+AGAIN: Final = (
     Response.SERVICE_NOT_AVAILABLE, Response.FLUSH_SLAVE_TIMEOUT, Response.FLUSH_DISK_TIMEOUT,
 )  # fmt: skip
 """Not done, or done and not safe yet."""
@@ -35,6 +35,14 @@ class Journal:
         self.verdicts: dict[str, int] = {}
         """What becomes of each transaction, acknowledged or not."""
         self.faults: list[str] = []
+        self.forgets = False
+        """Whether old messages are deleted: then ended halves, and messages that were not read in
+        time, are gone."""
+
+    def is_done(self, reply: Command) -> bool:
+        """Whether an END is done, now or long ago."""
+        is_gone = self.forgets and "Find prepared transaction message" in (reply.remark or "")
+        return reply.code == Response.SUCCESS or is_gone
 
 
 class Client:
@@ -59,6 +67,10 @@ class Client:
             host is not None and caller is not None and caller.closed is None
             and host.life == self._life and host.broker is not None
         )  # fmt: skip
+
+    def _host_ms(self) -> int:
+        """What the broker's clock says."""
+        return self.world.wall_ms if self._host is None else self._host.wall_ms
 
     def leave(self) -> None:
         """Give the connection up; what was asked stays unanswered."""
@@ -214,12 +226,12 @@ class TransactionSender(Client):
 
         def answered(reply: Command) -> None:
             self._is_asked.discard(key)
-            if reply.code == Response.SUCCESS:
+            if self.seen.is_done(reply):
                 self.open.pop(key, None)
                 self.seen.events.append(
                     AcknowledgedEnd(key, "commit" if verdict == COMMIT else "rollback")
                 )
-            elif reply.code not in _AGAIN and key in self.open:
+            elif reply.code not in AGAIN and key in self.open:
                 self.seen.faults.append(f"END of {key} is refused: {reply.code} {reply.remark}")
 
         def ask(caller: Caller) -> Pending:
@@ -250,6 +262,10 @@ class Reader(Client):
                     self._read(queue, message.queue_offset, message.body, message.log_offset)
                     self._next[queue] = message.queue_offset + 1
             elif reply.code == Response.PULL_OFFSET_MOVED:
+                follows = int((reply.ext or {})["nextBeginOffset"])
+                if self.seen.forgets and follows > offset:
+                    self._next[queue] = follows
+                    return
                 self.seen.faults.append(
                     f"queue {queue} was read up to {offset}, and does not go so far any more"
                 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.codes import Request
-from escrowmq.testing.disk import CrashLoss
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from tests.harness.group import GroupWorld, MemberHost
 
 _LONGEST_MS: Final = 12_000
@@ -27,6 +27,10 @@ class Faults:
         )  # fmt: skip
         self._has_damaged = False
         self.notes: list[str] = []
+
+    def replace_machines(self) -> None:
+        """From now on, members also lose their folders for good."""
+        self._kinds = (*self._kinds, self._replace_machine, self._replace_machine)
 
     def happen(self) -> None:
         """One more."""
@@ -59,6 +63,16 @@ class Faults:
         if host.is_up:
             host.kill(self._chance.choice([CrashLoss.ALL, CrashLoss.PREFIX, CrashLoss.SUBSET]))
             self._later(self._start(host))
+
+    def _replace_machine(self, host: MemberHost) -> None:
+        serving, record = self._world.serving, self._world.record
+        # Never the last one that has everything.
+        if record is None or serving is None or serving is host or not host.is_up:
+            return
+        host.kill()
+        host.disk = SimDisk()
+        host.boot = f"{host.boot}+"
+        self._later(self._start(host))
 
     def _damage(self, host: MemberHost) -> None:
         # Once in a world: where all who had everything have lost some of it, little is left to see.

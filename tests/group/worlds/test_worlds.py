@@ -6,10 +6,16 @@ import os
 
 import pytest
 
-from .world import REMAKES_FROM, RandomWorld, Violation
+from .world import CLEANS_FROM, REMAKES_FROM, REPLACES_FROM, WAITS_FROM, RandomWorld, Violation
 
 COUNT = int(os.environ.get("ESCROWMQ_GROUP_WORLDS", "40"))
-SEEDS = [*range(COUNT), *range(REMAKES_FROM, REMAKES_FROM + COUNT // 2)]
+SEEDS = [
+    *range(COUNT),
+    *range(REMAKES_FROM, REMAKES_FROM + COUNT // 2),
+    *range(WAITS_FROM, WAITS_FROM + COUNT // 4),
+    *range(CLEANS_FROM, CLEANS_FROM + COUNT // 4),
+    *range(REPLACES_FROM, REPLACES_FROM + COUNT // 4),
+]
 FOUND = (
     702184,  # a log that was never durable was missed at the second start
     900978,  # the same, where the file survived that was made ahead
@@ -22,6 +28,8 @@ FOUND = (
     1002056,  # such a deletion was refused, and done at that master all the same
     7300225,  # a copy whose full disk could not record a deletion reported it as stored
     9100079,  # a replaced master acknowledged to delete a topic that its successor has
+    30000079,  # a copy whose log does not begin at 0 knew no halves when it took over
+    30000048,  # at a new member queues without records began at 0, and consumers skipped messages
     5000112,  # a deletion that no record could follow was refused, and then acknowledged
 )
 """Worlds that had a promise broken once."""
