@@ -48,6 +48,9 @@ def status_of(half: OpenHalf, halves: Halves, store: Store) -> HalfStatus:
     if halves.pending.log_offset(own) == half.message.log_offset:
         return HalfStatus(State.PENDING, half)
     state = halves.ledger.outcome(own)
+    last = last_carried(half.message, store) if state in (None, State.SETTLED) else None
+    if last is not None and last.queue_offset in halves.pending:
+        return HalfStatus(State.PENDING, half._replace(queue_offset=last.queue_offset))
     copy = newest_copy(half.message, halves, store)
     if copy in halves.pending:
         # A resumed transaction starts anew: its age is that of the resumed copy.
@@ -56,9 +59,23 @@ def status_of(half: OpenHalf, halves: Halves, store: Store) -> HalfStatus:
         return HalfStatus(State.PENDING, source._replace(queue_offset=copy))
     if copy >= 0 and state == State.EXPIRED:
         state = halves.ledger.outcome(copy)
+    if last is not None:
+        state = halves.ledger.outcome(last.queue_offset)
     if state in (None, State.SETTLED):
-        state = State.COMMITTED if has_final(half.message, store) else State.SETTLED
+        is_committed = has_final(half.message if last is None else last, store)
+        state = State.COMMITTED if is_committed else State.SETTLED
     return HalfStatus(state, half)
+
+
+def last_carried(half: StoredMessage, store: Store) -> StoredMessage | None:
+    """Return the last copy of a half that was carried forward; None if there is none. (Copies whose
+    transactions have ended are not in memory after a start.)"""
+    like = identity_of_half(half.properties)
+    first = half.properties.get(CARRIED) or f"{half.queue_offset}:{half.log_offset}:"
+    for copy in find_by_unique_key(store, Topic.HALF, like[0], after=half.log_offset):
+        if copy.properties.get(CARRIED, "").startswith(first):
+            return copy if identity_of_half(copy.properties) == like else None
+    return None
 
 
 def newest_copy(half: StoredMessage, halves: Halves, store: Store) -> int:

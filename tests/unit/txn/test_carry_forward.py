@@ -12,6 +12,7 @@ from escrowmq.txn import carry_forward
 from escrowmq.txn.carry_forward import Carrier, note_carried
 from escrowmq.txn.check_schedule import LiveProducer
 from escrowmq.txn.decisions import StreamQuery
+from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.epoch_decision import EpochDecider
 from escrowmq.txn.resume import TransactionResumer
 from escrowmq.txn.state import State, Verdict
@@ -148,6 +149,39 @@ def test_a_start_knows_the_copy_alone(*, is_sealed: bool) -> None:
     assert ground.engine.halves.carried == {0: (2, newest(ground).log_offset)}
     ground.end(half, Verdict.COMMIT)
     assert ground.finals() == [b"x"]
+
+
+def test_an_end_may_name_any_copy_of_a_half_that_was_carried_twice() -> None:
+    ground, carrier = carrying()
+    ground.prepare(b"x")
+    carry(ground, carrier)
+    copy = newest(ground)
+    carry(ground, carrier)
+    assert ground.end(copy, Verdict.COMMIT).answer is EndResult.DONE
+    assert ground.finals() == [b"x"]
+
+
+@pytest.mark.parametrize("names_copy", [False, True])
+@pytest.mark.parametrize("verdict", [Verdict.COMMIT, Verdict.ROLLBACK])
+def test_an_end_of_a_carried_half_is_answered_alike_after_a_start(
+    verdict: Verdict, *, names_copy: bool
+) -> None:
+    ground, carrier = carrying()
+    half = ground.prepare(b"x")
+    carry(ground, carrier)
+    ground.engine.unsealed.seal(ground.now_ms)
+    half = newest(ground) if names_copy else half
+    carry(ground, carrier)
+    ground.engine.unsealed.seal(ground.now_ms)
+    ground.end(half, verdict)
+    other = Verdict.COMMIT if verdict is Verdict.ROLLBACK else Verdict.ROLLBACK
+    before = [ground.end(half, each) for each in (verdict, other)]
+    assert [each.answer for each in before] == [EndResult.REPEATED, EndResult.CONTRADICTED]
+    ground.reopen(half_offset=3, op_offset=3)
+    again = [ground.end(half, each) for each in (verdict, other)]
+    assert [(each.answer, each.state) for each in again] == [
+        (each.answer, each.state) for each in before
+    ]
 
 
 @pytest.mark.parametrize("first", ["of an older release", "0:0:1"])
