@@ -28,6 +28,9 @@ class CopyEffects:
     def apply_table(self, path: str, data: bytes) -> None:
         raise AssertionError(path)
 
+    def apply_queue_ends(self, data: bytes) -> None:
+        raise AssertionError(data)
+
     def apply_topic_deletion(self, gone: TopicDeletion) -> None:
         raise AssertionError(gone)
 
