@@ -94,6 +94,11 @@ class PastDeliveries:
         return True
 
     @property
+    def has_any(self) -> bool:
+        """Whether there are any that no record has matched yet."""
+        return bool(self._counts)
+
+    @property
     def scan_from(self) -> int:
         """The log offset from which a later start must read deliveries."""
         return self._scan_from if self._counts else self._store.end_offset

@@ -28,6 +28,7 @@ from escrowmq.delivery.delayed_messages import restore_message
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import ProgressMark, UnsavedProgress
 from escrowmq.store.store import Arrival, Store
+from escrowmq.store.walk import walk_queue
 
 _log = logging.getLogger(__name__)
 
@@ -78,12 +79,26 @@ class DelayQueues:
             self._past_deliveries.read_log(log_offset, self._oldest_pending())
         elif not data:
             self._past_deliveries.read_without_progress(self._oldest_pending())
+        elif self._past_deliveries.read_if_short(self._oldest_pending()):  # RocketMQ's file
+            self._match_former_deliveries()
         for level, offset in self._offsets.items():
             start, end = self._store.bounds(Topic.SCHEDULE, level - 1)
             self._offsets[level] = min(max(offset, start), end)
             self._update_due(level, now_ms)
         self._log_former_levels()
         self._note_progress()
+
+    def _match_former_deliveries(self) -> None:
+        """Match the deliveries that the file of RocketMQ includes, so that none is taken for that
+        of a pending twin."""
+        for level, offset in self._offsets.items():
+            start, end = self._store.bounds(Topic.SCHEDULE, level - 1)
+            if not start < offset or not self._past_deliveries.has_any:
+                continue
+            for source in walk_queue(
+                self._store, Topic.SCHEDULE, start, min(offset, end), queue_id=level - 1
+            ):
+                self._past_deliveries.match_delivery(source)
 
     def _add_former_levels(self) -> None:
         """Add levels that have a queue: other levels may have been configured when it was

@@ -161,6 +161,37 @@ def test_the_peer_s_file_is_taken_over() -> None:
     assert world.delays.backlog()[2] == (0, 0)
 
 
+def of_rocketmq(world: Later, **offsets: int) -> None:
+    """RocketMQ, which saves its progress every ten seconds, is killed."""
+    table = ",".join(f"{level.removeprefix('level')}:{at}" for level, at in offsets.items())
+    world.disk.replace(delay_queues.PATH, b'{"offsetTable":{%b}}' % table.encode())
+    world.crash()
+
+
+def test_the_log_says_what_rocketmq_delivered_after_it_had_saved_its_progress() -> None:
+    world = Later()
+    for body in (b"a", b"b"):
+        world.send(body, DELAY="1")
+    world.send(b"c", DELAY="3")
+    world.run(2_000)
+    of_rocketmq(world, level1=1)
+    world.run(20_000)
+    assert world.bodies() == [b"a", b"b", b"c"]
+
+
+def test_a_twin_of_what_rocketmq_has_delivered_is_delivered_too() -> None:
+    world = Later()
+    world.send(b"far", DELAY="18")
+    world.send(b"x", DELAY="1")
+    world.run(1_000)
+    properties = {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "0"}
+    twin = Message(topic=Topic.SCHEDULE, body=b"x", properties=properties, born_ms=START_MS)
+    world.store.put(twin, world.now_ms)
+    of_rocketmq(world, level1=1)
+    world.run(2_000)
+    assert world.bodies() == [b"x", b"x"]
+
+
 def test_progress_is_not_saved_before_its_deliveries_are_durable() -> None:
     world = Later()
     world.sync()
