@@ -111,16 +111,13 @@ class Queues:
             del self.by_key[queue.topic, queue.queue_id]
         return removed
 
-    def ends_without_records(self, log_begin: int) -> dict[str, dict[int, int]]:
-        """Return the ends of the queues whose records all were before this log offset, by topic
-        and queue id. Nothing else tells where they continue once that part of the log is
-        deleted."""
+    def ends_without_records(self) -> dict[str, dict[int, int]]:
+        """Return the ends of the queues whose records all are deleted, by topic and queue id. The
+        log does not tell where they continue. Queues must be trimmed; no file is read, because
+        there may be many."""
         found: dict[str, dict[int, int]] = {}
         for queue in self:
-            last = queue.unit(queue.end - 1)
-            if not queue.end or (last is not None and last[0] >= log_begin):
-                continue  # the usual cases, without a search
-            if queue.first_at_log_offset(log_begin) == queue.end == queue.next_offset:
+            if 0 < queue.min == queue.end == queue.next_offset:
                 found.setdefault(queue.topic, {})[queue.queue_id] = queue.end
         return found
 

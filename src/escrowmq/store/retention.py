@@ -211,6 +211,11 @@ class Retention:
         if state.index is not None:
             state.index.drop_before(state.log.min_offset)
 
+    def finish_trimming(self) -> None:
+        """Trim now the queues whose turn has not come yet."""
+        while self._untrimmed:
+            self._trim_some()
+
     def _trim_some(self) -> None:
         state = self._state
         for place in self._untrimmed[-_TRIMMED_AT_ONCE:]:

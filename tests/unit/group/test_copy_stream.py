@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -14,7 +15,17 @@ from escrowmq.errors import RemoteProtocolError
 from escrowmq.group import copy_stream
 from escrowmq.group.copy_stream import CopyStream, MasterEpoch
 from escrowmq.group.copying import CopyConnection
-from escrowmq.group.frames import FrameReader, GroupFrameKind, Hello, TopicDeletion, decode_log
+from escrowmq.group.frames import (
+    FrameReader,
+    GroupFrameKind,
+    Hello,
+    TopicDeletion,
+    compute_proof,
+    decode_log,
+    encode_struct,
+    encode_table,
+)
+from escrowmq.group.tables import QUEUE_ENDS
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import SimDisk
 
@@ -184,3 +195,19 @@ def test_a_member_that_has_named_itself_has_its_time(pair: Pair) -> None:
     assert pair.stream.keep_alive(0, copy_stream.SILENT_MS - 1)
     with pytest.raises(RemoteProtocolError, match="nothing has come for 10 s"):
         pair.stream.keep_alive(0, copy_stream.SILENT_MS)
+
+
+@pytest.mark.parametrize(("takes", "count"), [(msgspec.UNSET, 0), (False, 0), (True, 1)])
+def test_only_copies_that_take_them_are_told_the_ends_of_queues(
+    takes: bool | msgspec.UnsetType, count: int
+) -> None:
+    store = Store(SimDisk(), StoreSettings(log_segment_size=1 << 20))
+    store.open(1_000)
+    epoch = MasterEpoch("c", "b", "g", 1, (), "a", b"")
+    frames = [(QUEUE_ENDS, encode_table(QUEUE_ENDS, b"{}"), 0)]
+    stream = CopyStream(store.log, epoch, nonce="m", tables=lambda: frames, now_ms=0)
+    hello = Hello("c", "b", "g", "b", "i", 0, (), 0, 0, 1 << 20, "n", takes_queue_ends=takes)
+    proof = compute_proof(b"", "copy", "m", hello.proved_content())
+    hello = msgspec.structs.replace(hello, proof=proof)
+    stream.receive(encode_struct(GroupFrameKind.HELLO, hello), 0)
+    assert b"".join(stream.bytes_to_send(0, 0)).count(QUEUE_ENDS.encode()) == count

@@ -257,3 +257,24 @@ def test_a_disk_that_is_full_anywhere_loses_nothing(blocks: int) -> None:
     assert store.index is not None
     indexed = [at for file in store.index.files for _, at, _, _ in file.entries(1, file.count)]
     assert indexed == sorted(indexed), "what a repair of a failed sync takes for damage"
+
+
+def test_a_queue_that_has_no_records_continues_where_the_master_says() -> None:
+    store, log = copied()
+    data, found = records(master(12))
+    log.append(data, found)
+    log.continue_queues({"orders": {0: 12, 7: 3}, "seldom": {0: 2}})
+    assert store.bounds("orders", 0) == (0, 12)
+    assert store.bounds("orders", 7) == (3, 3)
+    assert store.bounds("seldom", 0) == (2, 2)
+    log.continue_queues({"seldom": {0: 1}})
+    assert store.bounds("seldom", 0) == (2, 2)
+
+
+@pytest.mark.parametrize("ends", [{"a": {0: 0}}, {"a": {0: 99}}, {"a": {-1: 1}}, {"../a": {0: 1}}])
+def test_ends_of_queues_that_cannot_be_are_refused(ends: dict[str, dict[int, int]]) -> None:
+    store, log = copied()
+    log.append(*records(master(12)))
+    with pytest.raises(CorruptRecord, match="cannot end at"):
+        log.continue_queues(ends)
+    assert store.topics() == ["orders"]

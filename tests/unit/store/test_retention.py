@@ -299,3 +299,21 @@ def test_segments_found_free_later_wait_for_what_was_appended_by_then() -> None:
     while sync(store, now_ms + 60_000):
         pass
     assert (store.retention.clean_up(now_ms), store.min_log_offset) == (1, 8_192)
+
+
+def test_where_queues_end_whose_records_are_all_deleted_is_known_when_all_are_trimmed() -> None:
+    disk = SimDisk()
+    store = Store(disk, small(reserved_hours=1), zone=UTC)
+    seldom = tuple(f"seldom{n}" for n in range(300))
+    fill(store, 300, seldom)
+    for n in range(100):
+        store.put(message(n), 1_000)
+    while sync(store, 24_000):
+        pass
+    disk.now_ms = 7_200_000
+    store.retention.request_cleanup()
+    for _ in range(10):
+        store.retention.clean_up(7_200_000)
+    assert len(store.queues.ends_without_records()) < len(seldom)
+    store.retention.finish_trimming()
+    assert store.queues.ends_without_records() == {topic: {0: 1} for topic in seldom}
