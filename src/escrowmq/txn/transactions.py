@@ -147,14 +147,13 @@ class Transactions:
         return snapshot
 
     def load_copy(self, now_ms: int, *, half_offset: int, op_offset: int, is_sound: bool) -> None:
-        """Load the pending halves on a copy, so that it can take over fast. Write nothing."""
-        data = read_optional_file(self._store.disk, pending_snapshot.PATH)
+        """Load the pending halves on a copy, so that it can take over fast. Store nothing."""
         self.recovery.read_only(
             now_ms,
             half_offset=half_offset,
             op_offset=op_offset,
             is_sound=is_sound,
-            snapshot=pending_snapshot.decode(data),
+            snapshot=self._read_snapshot(),
         )
         self.is_copy_loaded = True
 

@@ -12,9 +12,9 @@ COUNT = int(os.environ.get("ESCROWMQ_GROUP_WORLDS", "40"))
 SEEDS = [
     *range(COUNT),
     *range(REMAKES_FROM, REMAKES_FROM + COUNT // 2),
-    *range(WAITS_FROM, WAITS_FROM + COUNT // 4),
-    *range(CLEANS_FROM, CLEANS_FROM + COUNT // 4),
-    *range(REPLACES_FROM, REPLACES_FROM + COUNT // 4),
+    *range(WAITS_FROM, WAITS_FROM + COUNT // 8),
+    *range(CLEANS_FROM, CLEANS_FROM + COUNT // 8),
+    *range(REPLACES_FROM, REPLACES_FROM + COUNT // 8),
 ]
 FOUND = (
     702184,  # a log that was never durable was missed at the second start

@@ -178,6 +178,22 @@ def test_a_snapshot_of_a_log_that_lost_its_end_hides_nothing_later(
     assert load(transactions_of(ground), ground.now_ms) == [0, 2, 4, 5]
 
 
+def test_a_copy_whose_log_lost_its_end_removes_its_snapshot_before_it_takes_over(
+    ground: Ground,
+) -> None:
+    """The master that it becomes reads none, and a later start would use it."""
+    ground.prepare(b"0")
+    ground.disk.replace(pending_snapshot.PATH, pending_snapshot.encode(3, 1, [0]))
+    copy = transactions_of(ground)
+    copy.load_copy(ground.now_ms, half_offset=0, op_offset=0, is_sound=True)
+    assert load(transactions_of(ground, copy), ground.now_ms) == [0]
+    for number in (1, 2):
+        ground.prepare(b"%d" % number)
+    ground.end(ground.prepare(b"3"), Verdict.ROLLBACK)
+    ground.reopen()
+    assert load(transactions_of(ground), ground.now_ms) == [0, 1, 2]
+
+
 def test_pending_halves_are_listed_again_after_a_while() -> None:
     kept = Kept()
     kept.prepare(5)
