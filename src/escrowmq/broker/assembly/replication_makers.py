@@ -57,7 +57,7 @@ def make_slave_copy(
     def make_table_copier(ask: SendTableRequest) -> TableCopier:
         return TableCopier(
             store=b.store,
-            deletions=log.deletions,
+            log=log,
             topics=b.topics,
             groups=b.groups,
             offsets=b.offsets,

@@ -23,6 +23,7 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers
 from escrowmq.broker.replication.port_dialogue import ReplicationDialogue
 from escrowmq.broker.replication.table_copier import SendTableRequest, TableCopier
+from escrowmq.broker.requests.on_replicas import QUEUE_ENDS
 from escrowmq.broker.upkeep.nameserver_registration import Registration
 from escrowmq.codec.large_answers import ACCEPTS_ZLIB
 from escrowmq.errors import RemoteProtocolError, StorageError, UsageError
@@ -366,7 +367,10 @@ class SlaveCopy(Part):
     # -- questions ---------------------------------------------------------------------------
 
     def _request_table(self, code: int, on_reply: OnAnswer) -> None:
-        self._send_request(code, dict(ACCEPTS_ZLIB), on_reply)
+        ext = dict(ACCEPTS_ZLIB)
+        if not self.tables.has_queue_ends:
+            ext[QUEUE_ENDS] = "true"
+        self._send_request(code, ext, on_reply)
 
     def _send_request(self, code: int, ext: dict[str, str], on_reply: OnAnswer) -> None:
         until_ms = self._moment.now_ms + _ANSWER_MS

@@ -30,7 +30,7 @@ from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import EscrowMQError
-from escrowmq.store.copied_deletions import CopiedDeletions
+from escrowmq.store.copied_log import CopiedLog
 from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -58,6 +58,8 @@ class TablesState(msgspec.Struct, frozen=True):
     log_end: int
     deleted: dict[str, tuple[int, int]] = {}
     """By deleted topic: the end of the log at the deletion, and the time of its last record."""
+    ended: dict[str, dict[int, int]] = {}
+    """The ends of queues without records, by topic and queue id, if they were asked for."""
 
 
 _STATE_FIELDS: Final = {
@@ -77,7 +79,7 @@ class TableCopier:
         self,
         *,
         store: Store,
-        deletions: CopiedDeletions,
+        log: CopiedLog,
         topics: TopicTable,
         groups: GroupTable,
         offsets: OffsetTable,
@@ -85,7 +87,7 @@ class TableCopier:
         ask: SendTableRequest,
     ) -> None:
         self._store = store
-        self._deletions = deletions
+        self._log = log
         self._topics, self._groups, self._offsets = topics, groups, offsets
         self._output = output
         self._ask = ask
@@ -103,6 +105,9 @@ class TableCopier:
         self._lives: dict[str, tuple[int, int]] = {}
         self._listed: frozenset[str] = frozenset()
         """The topics whose deletions the master has listed, applied here or not."""
+        self._ended: dict[str, dict[int, int]] = {}
+        self.has_queue_ends = False
+        """Whether this master's ends of queues without records are applied, once a connection."""
         self._gone: dict[str, int] = {}
         """By topic that the master no longer has: where its log ended before it reported that."""
         self._is_ours = True
@@ -121,6 +126,7 @@ class TableCopier:
         self._known = None
         self._needed_end = -1
         self._bodies.clear()
+        self.has_queue_ends = False
         self._is_ours = True
         self.due_ms = 0
 
@@ -203,6 +209,7 @@ class TableCopier:
         self._needed_end = state.log_end
         self._lives = dict(state.deleted)
         self._listed = frozenset(state.deleted)
+        self._ended = state.ended
         self.apply_fetched()
 
     def create_missing_topics(self, topics: dict[str, int], now_ms: int) -> None:
@@ -266,7 +273,7 @@ class TableCopier:
             return
         self._needed_end = -1
         for topic, (log_end, stored_ms) in [*self._lives.items()]:
-            if self._deletions.apply_deletion(topic, log_end, stored_ms):
+            if self._log.deletions.apply_deletion(topic, log_end, stored_ms):
                 del self._lives[topic]
         gone, self._gone = self._gone, {}
         for topic, log_end in gone.items():
@@ -275,12 +282,18 @@ class TableCopier:
             is_unlisted = topic not in self._listed and self._topics.get(topic) is None
             if is_unlisted and not self._has_messages_after(topic, log_end):
                 self._store.delete_topic(topic)
+        if not self.has_queue_ends:
+            self._apply_or_log("the ends of its queues", self._apply_queue_ends)
         fetched, self._fetched = self._fetched, {}
         for code, body in fetched.items():
             self._apply_or_log(
                 f"the answer to request {code}", partial(self._apply_table, code, body)
             )
         self.is_complete = True
+
+    def _apply_queue_ends(self) -> None:
+        self._log.continue_queues(self._ended)
+        self.has_queue_ends = True
 
     def _apply_table(self, code: int, body: bytes) -> None:
         if code == Request.GET_ALL_CONSUMER_OFFSET:

@@ -20,6 +20,9 @@ from escrowmq.delivery.timer import TimerQueue
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
 
+QUEUE_ENDS: Final = "queueEnds"
+"""The field of a slave's query that asks for the ends of queues without records."""
+
 _NUMBER: Final = re.compile(r"-1|[0-9]{1,19}")
 _IDENTITY_SIZE_MAX: Final = 256
 _DELETED_TOLD_MAX: Final = 1_000
@@ -68,11 +71,16 @@ class ReplicaHandlers:
 
     def replica_state(self, request: IncomingRequest[None]) -> Reply:
         """Answer a slave's periodic query: the ends of the log, and versions of the tables."""
+        ended: dict[str, dict[int, int]] = {}
+        if QUEUE_ENDS in request.ext:
+            self._store.retention.finish_trimming()
+            ended = self._store.queues.ends_without_records()
         deleted = [*self._store.deleted.of_topic.items()][-_DELETED_TOLD_MAX:]
         return Answer(
             body=msgspec.json.encode(
                 {
                     "deleted": {topic: (each.log_end, each.stored_ms) for topic, each in deleted},
+                    "ended": ended,
                     "topics": self._topics.requested_changes_count,
                     "groups": self._groups.requested_changes_count,
                     "offsets": self._offsets.changes_count,

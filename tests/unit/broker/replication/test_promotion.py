@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
@@ -10,7 +11,8 @@ from escrowmq.codec import fastjson
 from escrowmq.codec.log_records import parse_records
 from escrowmq.delivery import delay_progress
 from escrowmq.store.store import Store
-from tests.harness.exchange import COMMIT, ROLLBACK, Exchange, Half
+from escrowmq.testing.disk import SimDisk
+from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Exchange, Half
 from tests.harness.pair import Pair
 
 
@@ -191,3 +193,26 @@ def test_delayed_messages_of_a_master_that_tells_no_log_offset(
     new = delivered_late(pair, wait_ms)
     new.advance(20_000)
     assert bodies(new) == [b"level", b"timer"]
+
+
+def test_a_queue_whose_messages_are_all_deleted_goes_on_where_it_was() -> None:
+    pair = Pair(store=replace(SMALL, log_segment_size=1 << 16))
+    caller = pair.master.connect()
+    for number in range(3):
+        assert caller.send("seldom", b"%d" % number).code == 0
+    for _ in range(12):
+        assert caller.send("orders", bytes(20_000)).code == 0
+    pair.master.advance(30_000)
+    for path, file in pair.master.disk.files.items():
+        if path.startswith("commitlog/"):
+            file.modified_ms = 0
+    store = pair.master.core.broker.store
+    store.retention.request_cleanup()
+    pair.master.advance(60_000)
+    assert (store.min_log_offset > 0, store.bounds("seldom", 0)) == (True, (3, 3))
+    pair.slave = pair.new_slave(replace(SMALL, log_segment_size=1 << 16), SimDisk())
+    pair.introduce()
+    pair.advance(30_000)
+    new = pair.promote()
+    assert new.core.broker.store.bounds("seldom", 0) == (3, 3)
+    assert (new.connect().send("seldom", b"3").ext or {})["queueOffset"] == "3"
