@@ -73,8 +73,9 @@ def last_carried(half: StoredMessage, store: Store) -> StoredMessage | None:
     like = identity_of_half(half.properties)
     first = half.properties.get(CARRIED) or f"{half.queue_offset}:{half.log_offset}:"
     for copy in find_by_unique_key(store, Topic.HALF, like[0], after=half.log_offset):
-        if copy.properties.get(CARRIED, "").startswith(first):
-            return copy if identity_of_half(copy.properties) == like else None
+        is_copy = copy.properties.get(CARRIED, "").startswith(first)
+        if is_copy and identity_of_half(copy.properties) == like:
+            return copy
     return None
 
 

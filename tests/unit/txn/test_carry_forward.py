@@ -184,6 +184,21 @@ def test_an_end_of_a_carried_half_is_answered_alike_after_a_start(
     ]
 
 
+@pytest.mark.parametrize("group", ["A", "Z"])
+def test_the_copy_of_another_half_is_not_found_instead(group: str) -> None:
+    """Its sender has guessed the key, and where the half is."""
+    ground, carrier = carrying()
+    half = ground.prepare(b"x")
+    carry(ground, carrier)
+    ground.engine.unsealed.seal(ground.now_ms)
+    ground.end(half, Verdict.COMMIT)
+    place = f"{half.queue_offset}:{half.log_offset}:1"
+    other = ground.prepare(b"x", group=group, **{CARRIED: place})
+    ground.end(other, Verdict.ROLLBACK)
+    ground.reopen(half_offset=3, op_offset=2)
+    assert ground.end(half, Verdict.COMMIT).state is State.COMMITTED
+
+
 @pytest.mark.parametrize("first", ["of an older release", "0:0:1"])
 def test_a_half_that_names_itself_or_nothing_as_its_first_is_no_copy(first: str) -> None:
     ground, _ = carrying()
