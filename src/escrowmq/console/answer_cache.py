@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -42,12 +43,14 @@ class AnswerCache:
         self._answers.move_to_end(key)
         while len(self._answers) > ANSWERS_MAX:
             self._answers.popitem(last=False)
-        try:
-            return await asyncio.shield(task)
-        except BaseException:
-            if task.done() and self._answers.get(key, (0.0, None))[1] is task:
-                del self._answers[key]
-            raise
+        task.add_done_callback(partial(self._forget_failure, key))
+        return await asyncio.shield(task)
+
+    def _forget_failure(self, key: object, task: asyncio.Future[Any]) -> None:
+        """Drop a failed request, also if nobody waits for it any more."""
+        is_failed = task.cancelled() or task.exception() is not None
+        if is_failed and self._answers.get(key, (0.0, None))[1] is task:
+            del self._answers[key]
 
     async def _request(self, ask: Callable[[], Awaitable[T]]) -> T:
         async with self._room:

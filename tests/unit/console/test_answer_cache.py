@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -71,6 +72,32 @@ def test_a_failure_is_not_remembered() -> None:
         assert await memo.get_or_request("k", cluster.ask) == 3
 
     asyncio.run(main())
+
+
+def test_a_failure_that_nobody_waits_for_is_neither_remembered_nor_reported() -> None:
+    """As a traceback in the log, for each viewer who left while a broker was unreachable."""
+    reports: list[object] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: reports.append(what))
+        cluster = Cluster()
+        memo = AnswerCache(lambda: cluster.now_s)
+        cluster.gate.clear()
+        viewer = asyncio.ensure_future(memo.get_or_request("k", cluster.ask))
+        await asyncio.sleep(0)
+        viewer.cancel()
+        await asyncio.sleep(0)
+        cluster.fails = True
+        cluster.gate.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        cluster.fails = False
+        assert await memo.get_or_request("k", cluster.ask) == 2
+        memo.clear()
+        gc.collect()
+
+    asyncio.run(main())
+    assert reports == []
 
 
 def test_what_was_known_before_a_change_is_forgotten() -> None:
