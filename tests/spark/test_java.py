@@ -11,6 +11,7 @@ import pytest
 import escrowmq
 from tests.interop import jars, servers
 from tests.interop.drivers import unique
+from tests.interop.process import until
 from tests.interop.servers import Server
 
 from .test_sink import written
@@ -89,4 +90,5 @@ def test_plain_rows_are_stored(spark: SparkSession, java: Server) -> None:
     topic = servers.new_topic(java, unique("java"))
     frame = spark.range(400).selectExpr("cast(id as string) as body")
     written(frame, java, topic=topic)
-    assert numbers_of(loaded(spark, java, topic)) == [*range(400)]
+    # Java's broker shows stored messages a little later.
+    until("all", lambda: numbers_of(loaded(spark, java, topic)) == [*range(400)])
