@@ -159,10 +159,10 @@ def maybe_unsynced_from(state: StoreState) -> int:
     safe_ms, found = state.durability.durable_until_ms, state.log.segments.end
     for queue in state.queues:
         low, high = queue.min, queue.end
-        if queue.unit(high - 1) is None and queue.find_unit_backwards(high - 1, low)[1] is None:
-            continue  # gaps alone: it has no record in the log
         if low < high and not _may_be_unsynced(state, queue, high - 1, safe_ms):
             continue
+        if queue.unit(high - 1) is None and queue.find_unit_backwards(high - 1, low)[1] is None:
+            continue  # gaps alone: it has no record in the log
         while low < high:
             middle = (low + high) // 2
             if _may_be_unsynced(state, queue, middle, safe_ms):

@@ -6,6 +6,8 @@ files that lead to the messages. `store check` uses the same test.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from escrowmq.base.ports import TABLES, Disk
@@ -81,9 +83,9 @@ def _unsupported_files(disk: Disk) -> str:
                 f"not read here. Move {folder} away, and {consume_queue.FOLDER} with it: the "
                 "queues are built anew from the log"
             )
-    if topics := _topics_with_queues(disk, _BATCH_QUEUES):
+    if topics := list(islice(_topics_with_queues(disk, _BATCH_QUEUES), _NAMED_MAX)):
         return (
-            f"{_BATCH_QUEUES} has queues of {', '.join(topics[:_NAMED_MAX])}, topics with "
+            f"{_BATCH_QUEUES} has queues of {', '.join(topics)}, topics with "
             "queue.type=BatchCQ, which are not read here. Start the old broker, let consumers "
             "finish these topics, and delete them there"
         )
@@ -170,13 +172,13 @@ def _message_evidence(disk: Disk, boot: str) -> str:
             return "the checkpoint knows of messages"
     is_same_boot = bool(boot) and snapshot is not None and snapshot.boot == boot
     was_clean = disk.size("abort") is None
-    topics = _topics_with_queues(disk, consume_queue.FOLDER) if is_same_boot or was_clean else []
-    return f"{consume_queue.FOLDER} has queues, of {topics[0]} for one" if topics else ""
+    if is_same_boot or was_clean:
+        for topic in _topics_with_queues(disk, consume_queue.FOLDER):
+            return f"{consume_queue.FOLDER} has queues, of {topic} for one"
+    return ""
 
 
-def _topics_with_queues(disk: Disk, folder: str) -> list[str]:
-    return [
-        topic
-        for topic in disk.names(folder)
-        if any(disk.names(f"{folder}/{topic}/{each}") for each in disk.names(f"{folder}/{topic}"))
-    ]
+def _topics_with_queues(disk: Disk, folder: str) -> Iterator[str]:
+    for topic in disk.names(folder):
+        if any(disk.names(f"{folder}/{topic}/{each}") for each in disk.names(f"{folder}/{topic}")):
+            yield topic
