@@ -211,10 +211,12 @@ class Retention:
         if state.index is not None:
             state.index.drop_before(state.log.min_offset)
 
-    def finish_trimming(self) -> None:
-        """Trim now the queues whose turn has not come yet."""
+    def ends_of_emptied_queues(self) -> dict[str, dict[int, int]]:
+        """Return the ends of the queues whose records all are deleted, by topic and queue id. The
+        queues whose turn to be trimmed has not come yet are trimmed now."""
         while self._untrimmed:
             self._trim_some()
+        return self._state.queues.ends_without_records()
 
     def _trim_some(self) -> None:
         state = self._state

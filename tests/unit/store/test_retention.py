@@ -315,5 +315,4 @@ def test_where_queues_end_whose_records_are_all_deleted_is_known_when_all_are_tr
     for _ in range(10):
         store.retention.clean_up(7_200_000)
     assert len(store.queues.ends_without_records()) < len(seldom)
-    store.retention.finish_trimming()
-    assert store.queues.ends_without_records() == {topic: {0: 1} for topic in seldom}
+    assert store.retention.ends_of_emptied_queues() == {topic: {0: 1} for topic in seldom}

@@ -45,8 +45,7 @@ class TableFrames:
         for path in sorted(COPIED):
             data = self._latest.get(path) or self._disk.read(path) or b""
             found.append((path, encode_table(path, data), log_end))
-        self._store.retention.finish_trimming()
-        if ends := self._store.queues.ends_without_records():
+        if ends := self._store.retention.ends_of_emptied_queues():
             frame = encode_table(QUEUE_ENDS, msgspec.json.encode(ends))
             found.append((QUEUE_ENDS, frame, log_end))
         for topic, deletion in self._deleted.of_topic.items():

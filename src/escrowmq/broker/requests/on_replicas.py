@@ -71,10 +71,8 @@ class ReplicaHandlers:
 
     def replica_state(self, request: IncomingRequest[None]) -> Reply:
         """Answer a slave's periodic query: the ends of the log, and versions of the tables."""
-        ended: dict[str, dict[int, int]] = {}
-        if QUEUE_ENDS in request.ext:
-            self._store.retention.finish_trimming()
-            ended = self._store.queues.ends_without_records()
+        is_asked = QUEUE_ENDS in request.ext
+        ended = self._store.retention.ends_of_emptied_queues() if is_asked else {}
         deleted = [*self._store.deleted.of_topic.items()][-_DELETED_TOLD_MAX:]
         return Answer(
             body=msgspec.json.encode(
