@@ -66,6 +66,18 @@ class Announced:
         lag = self.admin.groups.lag
         until("all are kept", lambda: all(one.count == 0 for one in lag("escrow-announced")))
 
+    def read_once(self) -> None:
+        """A reader reads all, and is closed."""
+        self.new_reader()
+        self.until_all_are_in_the_set()
+        self.close_readers()
+
+    def recreate_topic(self, count: int) -> None:
+        """Delete the topic, create it again, and announce so many commits in it."""
+        self.admin.topics.delete(TOPIC)
+        self.admin.topics.create(TOPIC, queues=2)
+        self.send("other", count)
+
     def lose_data(self) -> None:
         self.server.kill()
         self.server.lose_data()
@@ -83,9 +95,7 @@ def announced(forgetful: Callable[[], str], redis_server: RedisServer) -> Iterat
 def test_a_reader_that_starts_with_an_empty_server_reads_everything_again(
     announced: Announced,
 ) -> None:
-    announced.new_reader()
-    announced.until_all_are_in_the_set()
-    announced.close_readers()
+    announced.read_once()
     announced.lose_data()
     announced.new_reader()
     announced.until_all_are_in_the_set()
@@ -166,12 +176,8 @@ def test_a_topic_that_was_recreated_and_is_longer_is_read_from_its_beginning(
     announced: Announced,
 ) -> None:
     """As many announcements as the old one had were taken for those that were read before."""
-    announced.new_reader()
-    announced.until_all_are_in_the_set()
-    announced.close_readers()
-    announced.admin.topics.delete(TOPIC)
-    announced.admin.topics.create(TOPIC, queues=2)
-    announced.send("other", 3 * COUNT)
+    announced.read_once()
+    announced.recreate_topic(3 * COUNT)
     announced.new_reader()
     until("all are announced", lambda: announced.sets.counts()[0] == 4 * COUNT)
 
@@ -179,12 +185,8 @@ def test_a_topic_that_was_recreated_and_is_longer_is_read_from_its_beginning(
 def test_a_queue_that_is_assigned_after_the_check_is_checked_before_it_is_read(
     announced: Announced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    announced.new_reader()
-    announced.until_all_are_in_the_set()
-    announced.close_readers()
-    announced.admin.topics.delete(TOPIC)
-    announced.admin.topics.create(TOPIC, queues=2)
-    announced.send("other", 3 * COUNT)
+    announced.read_once()
+    announced.recreate_topic(3 * COUNT)
     check = AnnouncementReader._check_positions
     readers: list[AnnouncementReader] = []
 
@@ -209,9 +211,7 @@ def test_a_topic_that_is_recreated_while_it_is_read_is_read_from_its_beginning(
     reader = announced.new_reader()
     announced.until_all_are_in_the_set()
     until("it knows the queues", lambda: len(reader._births) == 2)
-    announced.admin.topics.delete(TOPIC)
-    announced.admin.topics.create(TOPIC, queues=2)
-    announced.send("other", count)
+    announced.recreate_topic(count)
     until("all are announced", lambda: announced.sets.counts()[0] == COUNT + count, within_s=20)
 
 
@@ -243,12 +243,8 @@ def test_a_comparison_does_not_move_the_group(
         seek(consumer, queue, where)
 
     monkeypatch.setattr(escrowmq.Consumer, "seek", note)
-    announced.new_reader()
-    announced.until_all_are_in_the_set()
-    announced.close_readers()
-    announced.admin.topics.delete(TOPIC)
-    announced.admin.topics.create(TOPIC, queues=2)
-    announced.send("other", 3 * COUNT)
+    announced.read_once()
+    announced.recreate_topic(3 * COUNT)
     announced.new_reader()
     until("all are announced", lambda: announced.sets.counts()[0] == 4 * COUNT)
     assert {place for place in places if place not in (0, "first")} == set()

@@ -10,7 +10,7 @@ from escrowmq.group.frames import Hello
 from escrowmq.group.state import PATH, decode_state
 from tests.harness.group import GroupWorld, MemberHost
 
-from .test_failover import bodies, report_of, sent, store_of
+from .test_failover import bodies, formed, report_of, sent, store_of
 
 
 def stopped_copy(world: GroupWorld, host: MemberHost) -> MemberHost:
@@ -27,11 +27,7 @@ def stopped_copy(world: GroupWorld, host: MemberHost) -> MemberHost:
 
 def formed_with_copied_folder() -> tuple[GroupWorld, MemberHost, MemberHost, MemberHost]:
     """A master, its copy, and a second process with the copy's folder."""
-    world = GroupWorld(1, "ac")
-    world.start_all()
-    world.until(world.are_in_sync)
-    master = world.serving
-    assert master is not None
+    world, master = formed(names="ac")
     genuine = next(host for host in world.hosts.values() if host is not master)
     return world, master, genuine, stopped_copy(world, genuine)
 

@@ -7,16 +7,12 @@ from functools import partial
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import SysFlag
 from escrowmq.codec.ids import parse_offset_id
-from escrowmq.store.store import Store
 from escrowmq.testing.disk import SimDisk
 from tests.harness.caller import Half
 from tests.harness.group import GroupWorld, MemberHost
 from tests.harness.pair import queues_of
 
-
-def store_of(host: MemberHost) -> Store:
-    assert host.broker is not None
-    return host.broker.core.broker.store
+from .test_failover import formed, store_of
 
 
 def prepared(world: GroupWorld, master: MemberHost) -> Half:
@@ -41,11 +37,7 @@ def sent(world: GroupWorld, host: MemberHost, topic: str, body: bytes) -> int:
 
 def without_first_files() -> tuple[GroupWorld, MemberHost, MemberHost]:
     """A group of two whose master has deleted files, the master, and a member that is new."""
-    world = GroupWorld(1, "abc")
-    world.start_all()
-    world.until(world.are_in_sync)
-    master = world.serving
-    assert master is not None
+    world, master = formed()
     late = next(host for host in world.hosts.values() if host is not master)
     late.kill()
     late.disk = SimDisk()

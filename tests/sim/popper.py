@@ -7,13 +7,12 @@ from functools import partial
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.message import Property, StoredMessage
+from escrowmq.base.message import Property
+from escrowmq.client.core.popping import receipt_of
 from escrowmq.codec.pop_receipt import (
     PopReceipt,
     decode_offset_list,
-    decode_receipt,
     encode_receipt,
-    retry_kind,
     retry_topic,
 )
 from escrowmq.codec.record import decode_records
@@ -82,43 +81,19 @@ class SimPopper(SimClient):
 
     def _take(self, topic: str, reply: Command) -> None:
         ext = reply.ext or {}
-        starts, offsets = (
-            decode_offset_list(ext["startOffsetInfo"]),
-            decode_offset_list(ext["msgOffsetInfo"]),
-        )
+        offsets = decode_offset_list(ext["msgOffsetInfo"])
         for message in decode_records(reply.body):
             is_acked = self.stage.is_calm or self.stage.chance.random() <= _ACKED_SHARE
             self._checker.popped(message, is_acked=is_acked)
             self.stage.done["messages popped"] += 1
-            text = message.properties.get(Property.POP_CK)
-            if text is not None:
-                receipt = decode_receipt(text)
-            else:
-                receipt = self._receipt(message, ext, starts)
+            receipt = receipt_of(message, ext, broker_name="sim-broker")
+            if Property.POP_CK not in message.properties:
                 key = (receipt.kind, str(receipt.queue_id))
                 assert receipt.queue_offset in offsets[key], (message, offsets)
             if is_acked:
                 self._ack(topic, receipt)
             else:
                 self.stage.fault("popped and not acknowledged")
-
-    def _receipt(
-        self,
-        message: StoredMessage,
-        ext: dict[str, str],
-        starts: dict[tuple[int, str], list[int]],
-    ) -> PopReceipt:
-        kind = retry_kind(message.topic)
-        return PopReceipt(
-            start_offset=starts[kind, str(message.queue_id)][0],
-            pop_ms=int(ext["popTime"]),
-            invisible_ms=int(ext["invisibleTime"]),
-            revive_queue=int(ext["reviveQid"]),
-            kind=kind,
-            broker_name="sim-broker",
-            queue_id=message.queue_id,
-            queue_offset=message.queue_offset,
-        )
 
     def _ack(self, topic: str, receipt: PopReceipt) -> None:
         ext = {

@@ -6,15 +6,8 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.message import Property, StoredMessage
-from escrowmq.codec.pop_receipt import (
-    PopReceipt,
-    decode_offset_list,
-    decode_receipt,
-    encode_receipt,
-    retry_kind,
-    retry_topic,
-)
+from escrowmq.client.core.popping import receipt_of
+from escrowmq.codec.pop_receipt import PopReceipt, encode_receipt, retry_topic
 from escrowmq.codec.record import decode_records
 from tests.group.worlds.clients import Client, Journal
 from tests.harness.caller import Caller
@@ -86,11 +79,10 @@ class Popper(Client):
 
     def _take(self, reply: Command) -> None:
         ext = reply.ext or {}
-        starts = decode_offset_list(ext["startOffsetInfo"])
         for message in decode_records(reply.body):
             key = message.body.decode()
             if self.is_finishing or self.chance.random() < 0.7:
-                self._acknowledge(key, _receipt(message, ext, starts))
+                self._acknowledge(key, receipt_of(message, ext, broker_name="b"))
 
     def _acknowledge(self, key: str, receipt: PopReceipt) -> None:
         self._given.add(key)
@@ -101,22 +93,3 @@ class Popper(Client):
         }  # fmt: skip
 
         self.ask(lambda c: c.begin(Request.ACK_MESSAGE, ext), lambda _: None)
-
-
-def _receipt(
-    message: StoredMessage, ext: dict[str, str], starts: dict[tuple[int, str], list[int]]
-) -> PopReceipt:
-    text = message.properties.get(Property.POP_CK)
-    if text is not None:
-        return decode_receipt(text)
-    kind = retry_kind(message.topic)
-    return PopReceipt(
-        start_offset=starts[kind, str(message.queue_id)][0],
-        pop_ms=int(ext["popTime"]),
-        invisible_ms=int(ext["invisibleTime"]),
-        revive_queue=int(ext["reviveQid"]),
-        kind=kind,
-        broker_name="b",
-        queue_id=message.queue_id,
-        queue_offset=message.queue_offset,
-    )
