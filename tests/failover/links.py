@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Literal
 
+from tests.interop.ports import free_port
+
 Direction = Literal["there", "back"]
 """From who connected to who listens, or the other way."""
 
@@ -167,11 +169,7 @@ class Network:
     def way(self, *targets: tuple[str, int], host: str = "127.0.0.1", port: int = 0) -> Way:
         """One more; on a free port, if none is named. Of several targets it leads to the first at
         which somebody listens, as a load balancer does."""
-        if not port:
-            with socket.socket() as probe:
-                probe.bind((host, 0))
-                port = probe.getsockname()[1]
-        way = Way(self, host, port, targets)
+        way = Way(self, host, port or free_port(), targets)
         self.call(lambda: self._ways.append(way))
         return way
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.interop import wire
+from tests.interop.ports import free_port
 from tests.interop.process import Process, until
 
 START_S = 60.0
@@ -22,6 +23,7 @@ class Part:
         for key, value in settings.items():
             self._more += ["--set", f"{key}={value}"]
         self._runs_count = 0
+        self._port = free_port()
         self.address = ""
         self._process: Process | None = None
         self.start()
@@ -34,10 +36,10 @@ class Part:
 
     def start(self) -> None:
         """Start it; again on its own port."""
-        port = self.address.rpartition(":")[2] or "0"
         self._runs_count += 1
         name = f"{self._verb}{self._runs_count}"
-        command = [sys.executable, "-m", "escrowmq", self._verb, "--port", port, *self._more]
+        where = ("--port", str(self._port))
+        command = [sys.executable, "-m", "escrowmq", self._verb, *where, *self._more]
         self._process = Process(command, folder=self._folder, name=name)
         line = self._process.wait_line("escrowmq ready ", within_s=START_S)
         found = re.search(rf"{self._verb}=(\S+)", line)
