@@ -13,7 +13,7 @@ from . import jars
 from .process import Process, ProcessError
 from .values import Pulled, Received, Sent
 
-CALL_S: Final = 40.0
+CALL_S: Final = 90.0
 PATIENCE_S: Final = 75.0
 """The Go client divides queues every 20 s and asks for routes every 30; what it misses at its
 start, as the topic of retries, which the broker is about to make, it finds then."""
