@@ -17,26 +17,32 @@ from tests.harness import examples
 
 pytest_plugins = ["pytester"]
 
-_COMPUTING = ("spark", "simulation")
+_COMPUTING = ("simulation", "spark")
 _WAITING = (
-    "authority", "compensation", "crash", "frameworks", "group", "hostile", "interop", "outbox",
-    "sdk", "shop", "v5",
+    "authority", "compensation", "console", "crash", "failover", "frameworks", "group", "hostile",
+    "interop", "outbox", "sdk", "shop", "v5",
 )  # fmt: skip
 _QUICK = ("fuzz", "golden", "unit")
 _WITHOUT_CLIENTS = ("acl", "base", "broker", "net", "registry", "store")
 _LONGEST = (
-    "simulation/test_transactions.py", "spark/test_cli_pipeline.py", "spark/test_reconcile.py",
-    "spark/test_reconcile_live.py", "spark/test_reconcile_run.py",
-    "spark/test_reconcile_tables.py", "spark/test_commits.py", "crash/test_process.py",
-    "compensation/test_older_server.py", "frameworks/test_celery.py",
-    "group/test_drill_command.py", "interop/test_mqadmin.py", "interop/test_offsets.py",
-    "interop/test_pop.py", "interop/test_replication.py", "interop/test_retry.py",
-    "interop/test_store_exchange.py", "interop/test_takeover.py", "model/test_failover.py",
-    "outbox/test_keep.py", "outbox/test_keep_locks.py", "outbox/test_races.py",
-    "shop/test_killed.py",
+    "simulation/test_planted.py", "spark/test_cli_pipeline.py", "spark/test_commits.py",
+    "spark/test_faults.py", "spark/test_reconcile.py", "spark/test_remade.py",
+    "compensation/test_older_server.py", "compensation/test_reader.py", "console/test_rocketmq.py",
+    "failover/test_clients.py", "failover/test_faults.py", "failover/test_upgrade.py",
+    "frameworks/test_celery.py", "group/test_drill_command.py", "group/test_tls_processes.py",
+    "group/worlds/test_worlds.py", "interop/test_acl.py", "interop/test_mqadmin.py",
+    "interop/test_offsets.py", "interop/test_pop.py", "interop/test_registration.py",
+    "interop/test_replication.py", "interop/test_retry.py", "interop/test_store_exchange.py",
+    "interop/test_takeover.py", "outbox/test_keep.py", "outbox/test_keep_locks.py",
+    "sdk/test_interrupts.py", "shop/test_killed.py", "unit/node/test_group.py",
+    "unit/testing/kit/test_broker.py", "v5/test_clients.py", "v5/test_matrix.py",
 )  # fmt: skip
-"""Files of half a minute and more: one that begins late keeps a single worker busy at the end.
-Those of `v5` stay last of those that wait, since a fresh clone is still compiling their clients."""
+"""Files of half a minute and more, and the longest of the quick ones: one that begins late keeps a
+single worker busy at the end."""
+
+_COMPILED = ("v5/", "failover/test_clients.py")
+"""Clients that a fresh clone is still compiling take part in these: they are the last of those that
+wait."""
 
 
 # Here, and not in a folder of its own: Hypothesis asks for the profile of the command line before
@@ -129,8 +135,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     by_length = sorted(files, key=lambda file: not file.as_posix().endswith(_LONGEST))
     computing = [file for file in by_length if _suite(file) in _COMPUTING]
     waiting = [file for file in by_length if _suite(file) in _WAITING]
+    waiting.sort(key=lambda file: any(f"tests/{part}" in file.as_posix() for part in _COMPILED))
     turns = itertools.chain(*itertools.zip_longest(computing, waiting))
-    quick = [file for file in files if _suite(file) in _QUICK]
+    quick = [file for file in by_length if _suite(file) in _QUICK]
     rest = [file for file in files if file not in quick]
     order = dict.fromkeys([*filter(None, turns), *rest, *quick])
     items[:] = [item for file in order for item in files[file]]

@@ -19,6 +19,7 @@ from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.errors import StoreLocked
+from escrowmq.group import member_timeouts
 from escrowmq.group.copying import CutRequired
 from escrowmq.group.membership import GroupMembership
 from escrowmq.group.orders import FollowMaster
@@ -39,6 +40,12 @@ from escrowmq.testing.authority import MemoryAuthority
 
 HOST = "127.0.0.1"
 WAIT_S = 60
+
+
+@pytest.fixture(autouse=True)
+def _waits_for_no_other_creator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that is alone in its group need not wait whether another one creates it."""
+    monkeypatch.setattr(member_timeouts, "CREATE_WAIT_MS", 0)
 
 
 class Failing:
