@@ -41,8 +41,8 @@ _LONGEST = (
 single worker busy at the end."""
 
 _COMPILED = ("v5/", "failover/test_clients.py")
-"""Clients that a fresh clone is still compiling take part in these: they are the last of those that
-wait."""
+"""Clients that a fresh clone may still be compiling take part in these: they follow the longest
+ones."""
 
 
 # Here, and not in a folder of its own: Hypothesis asks for the profile of the command line before
@@ -134,13 +134,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         files.setdefault(item.path, []).append(item)
     by_length = sorted(files, key=lambda file: not file.as_posix().endswith(_LONGEST))
     computing = [file for file in by_length if _suite(file) in _COMPUTING]
-    waiting = [file for file in by_length if _suite(file) in _WAITING]
-    waiting.sort(key=lambda file: any(f"tests/{part}" in file.as_posix() for part in _COMPILED))
+    waiting = sorted((file for file in by_length if _suite(file) in _WAITING), key=_turn)
     turns = itertools.chain(*itertools.zip_longest(computing, waiting))
     quick = [file for file in by_length if _suite(file) in _QUICK]
     rest = [file for file in files if file not in quick]
     order = dict.fromkeys([*filter(None, turns), *rest, *quick])
     items[:] = [item for file in order for item in files[file]]
+
+
+def _turn(file: Path) -> int:
+    """When a file of those that wait has its turn."""
+    if any(f"tests/{part}" in file.as_posix() for part in _COMPILED):
+        return 1
+    return 0 if file.as_posix().endswith(_LONGEST) else 2
 
 
 def _suite(file: Path) -> str:
