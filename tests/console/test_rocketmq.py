@@ -74,9 +74,7 @@ def test_every_page_of_a_rocketmq_cluster_is_there(cluster: Server, port: int) -
     assert "Pending transactions unknown" in words
 
     def is_whole() -> bool:  # a slow broker's numbers are unknown at first
-        reply = answered(lambda: api.call("GET", "/topics"))
-        assert reply.status == 200, (reply.status, reply.text)
-        topics = reply.json["items"]
+        topics = api.call("GET", "/topics").json.get("items", [])
         found = {one["name"]: (one["messages"], one["queues"]) for one in topics}
         return found.get("paid") == (5, 2)
 
