@@ -28,6 +28,11 @@ final class Beans {
         client.setPersistConsumerOffsetInterval(1_000);
     }
 
+    /** Has a client wait for answers longer than three seconds: a starved JVM may take that to read one. */
+    static void bePatient(ClientConfig client) {
+        client.setMqClientApiTimeout(30_000);
+    }
+
     /** Calls the setter of every key; an unknown key is an error, so that a test cannot misspell one. */
     static void set(Object bean, Map<String, Object> settings) throws Exception {
         for (Map.Entry<String, Object> entry : settings.entrySet()) {

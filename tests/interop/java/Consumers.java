@@ -44,6 +44,7 @@ final class Consumers {
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
         Beans.hasten(consumer);
+        Beans.bePatient(consumer);
         Beans.set(consumer, call.map("settings"));
         for (Map.Entry<String, Object> entry : call.map("subscriptions").entrySet()) {
             String expression = entry.getValue().toString();

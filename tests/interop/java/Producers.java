@@ -58,6 +58,8 @@ final class Producers {
         producer.setNamesrvAddr(call.text("nameserver"));
         producer.setInstanceName(call.text("name"));
         Beans.hasten(producer);
+        Beans.bePatient(producer);
+        producer.setSendMsgTimeout(30_000);
         Beans.set(producer, call.map("settings"));
         producer.start();
         STARTED.put(call.text("name"), producer);

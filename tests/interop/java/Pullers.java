@@ -37,6 +37,7 @@ final class Pullers {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPullThreadNums(2);
         Beans.hasten(consumer);
+        Beans.bePatient(consumer);
         Beans.set(consumer, call.map("settings"));
         for (Map.Entry<String, Object> entry : call.map("subscriptions").entrySet()) {
             String expression = entry.getValue().toString();
@@ -75,6 +76,7 @@ final class Pullers {
         consumer.setNamesrvAddr(call.text("nameserver"));
         consumer.setInstanceName(call.text("name"));
         Beans.hasten(consumer);
+        Beans.bePatient(consumer);
         Beans.set(consumer, call.map("settings"));
         consumer.start();
         plain.put(call.text("name"), consumer);
