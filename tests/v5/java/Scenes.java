@@ -25,7 +25,7 @@ public final class Scenes {
         topic = args[2];
         group = args[3];
         ClientConfigurationBuilder builder = ClientConfiguration.newBuilder().setEndpoints(args[1])
-            .setRequestTimeout(Duration.ofSeconds(5));
+            .setRequestTimeout(Duration.ofSeconds(15));
         if (!"default".equals(System.getenv("ESCROW_TLS"))) {
             builder.enableSsl("1".equals(System.getenv("ESCROW_TLS")));
         }

@@ -10,7 +10,7 @@ const silent = { info() {}, warn() {}, error: (...told) => console.error(...told
 const common = {
   endpoints,
   namespace: '',
-  requestTimeout: 5_000,
+  requestTimeout: 15_000,
   logger: silent,
   sslEnabled: process.env.ESCROW_TLS === '1',
   sessionCredentials: accessKey ? { accessKey, accessSecret } : undefined,
