@@ -105,7 +105,7 @@ def test_with_two_brokers_no_send_fails_when_one_dies(tmp_path: Path) -> None:
 
 
 def test_a_name_server_that_dies_is_missed_by_new_topics_only(cluster: Cluster) -> None:
-    with escrowmq.Producer(cluster.nameserver, group="PG") as producer:
+    with escrowmq.Producer(cluster.nameserver, group="PG", timeout_ms=60_000) as producer:
         producer.send("T", b"1")
         cluster.names.kill()
         producer.send("T", b"2")
@@ -136,7 +136,7 @@ def test_a_producer_started_before_its_name_server_begins_to_work_with_it(
         return escrowmq.Outcome.COMMIT
 
     with (
-        escrowmq.Producer(cluster.nameserver, group="PG") as early,
+        escrowmq.Producer(cluster.nameserver, group="PG", timeout_ms=60_000) as early,
         early.transaction("T", b"x") as tx,
     ):
         tx.detach()
