@@ -85,9 +85,9 @@ def test_the_name_server_may_be_away(cluster: Cluster) -> None:
     )
     with consumer, escrowmq.Producer(cluster.nameserver, group=unique("PG")) as producer:
         until("queues", lambda: len(consumer.queues()) == 4)
-        producer.send(topic, b"before")
+        producer.send(topic, b"before", timeout_ms=20_000)
         cluster.names.kill()
-        producer.send(topic, b"after")
+        producer.send(topic, b"after", timeout_ms=20_000)
         assert seen.wait(2) == [b"after", b"before"]
 
 

@@ -105,15 +105,15 @@ def test_with_two_brokers_no_send_fails_when_one_dies(tmp_path: Path) -> None:
 
 
 def test_a_name_server_that_dies_is_missed_by_new_topics_only(cluster: Cluster) -> None:
-    with escrowmq.Producer(cluster.nameserver, group="PG", timeout_ms=60_000) as producer:
-        producer.send("T", b"1")
+    with escrowmq.Producer(cluster.nameserver, group="PG") as producer:
+        producer.send("T", b"1", timeout_ms=60_000)
         cluster.names.kill()
-        producer.send("T", b"2")
+        producer.send("T", b"2", timeout_ms=60_000)
         with pytest.raises(NoNameServer, match=cluster.nameserver):
             producer.send("New", b"3")
         cluster.names.start()
         cluster.wait_registered(1)
-        producer.send("T", b"4")
+        producer.send("T", b"4", timeout_ms=60_000)
 
         def send() -> bool:
             try:
