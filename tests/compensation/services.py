@@ -18,6 +18,7 @@ import pytest
 import redis
 
 import escrowmq
+from escrowmq.compensation.announcing import TOPIC
 from escrowmq.errors import OutcomeUnknown
 from tests.interop.ports import free_port
 from tests.interop.process import Process, until
@@ -165,6 +166,13 @@ class PostgresServer:
         """End it; a SIGTERM would wait for clients that are still connected."""
         self._child.send_signal(signal.SIGINT)
         self._child.wait(30)
+
+
+def is_all_read(admin: escrowmq.Admin) -> bool:
+    """Whether the reader has acknowledged all announcements. A group whose reader has not begun yet
+    has no queues."""
+    lags = admin.groups.lag(TOPIC)
+    return bool(lags) and all(one.count == 0 for one in lags)
 
 
 def start_forgetful(

@@ -16,7 +16,7 @@ from escrowmq.client.announced_commits import Member
 from escrowmq.compensation import AnnouncementReader, RedisSets, consuming
 from tests.interop.process import until
 
-from .services import RedisServer, start_forgetful
+from .services import RedisServer, is_all_read, start_forgetful
 
 TOPIC = "escrow-announced"
 QUEUES = 2
@@ -78,8 +78,7 @@ class World:
         """What was announced is known, and acknowledged; what was not done is lost."""
         lost = sorted(set(self.members) - {str(one) for one in self.book.done})
         until("all is announced", lambda: self.lost() == lost)
-        lag = self.admin.groups.lag
-        until("all is acknowledged", lambda: all(not one.count for one in lag(TOPIC)))
+        until("all is acknowledged", lambda: is_all_read(self.admin))
 
     def lost(self) -> list[str] | None:
         """Announced and not consumed, by a comparison of its own; None while it is unreachable."""

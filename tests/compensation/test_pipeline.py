@@ -30,7 +30,7 @@ from tests.interop.process import until
 
 from .conftest import SHARE
 from .forgetful import is_forgotten
-from .services import RedisServer, forgotten_commit
+from .services import RedisServer, forgotten_commit, is_all_read
 
 ORDERS = 60
 FAR_MS = 3_600_000
@@ -111,7 +111,7 @@ def test_lost_commits_are_found_and_redone_once_though_redis_dies_in_the_middle(
     there = pipeline.committed.keys() - pipeline.forgotten
     assert len(pipeline.forgotten) == 7
     until("what the broker knows is booked", lambda: set(pipeline.shop.booked()) >= there)
-    until("all is announced", lambda: not pipeline.reader.is_paused and announced(pipeline))
+    until("all is announced", lambda: not pipeline.reader.is_paused and is_all_read(pipeline.admin))
 
     early = pipeline.compensator(later_ms=0).run(is_dry=False)
     assert {finding.fate for finding in early.findings} <= {Fate.WAITING, Fate.MISSING}
@@ -126,12 +126,6 @@ def test_lost_commits_are_found_and_redone_once_though_redis_dies_in_the_middle(
     assert pipeline.shop.booked() == sorted(pipeline.committed)
 
 
-def announced(pipeline: Pipeline) -> bool:
-    lag = pipeline.admin.groups.lag("escrow-announced")
-    # A group whose reader has not begun yet has no queues.
-    return bool(lag) and all(one.count == 0 for one in lag)
-
-
 def found(report: Report, fate: Fate) -> list[str]:
     return sorted(one.member.message_id for one in report.findings if one.fate is fate)
 
@@ -144,7 +138,7 @@ def test_a_redis_server_without_its_data_is_filled_again(
         pipeline.order(number, chance)
     there = pipeline.committed.keys() - pipeline.forgotten
     until("what the broker knows is booked", lambda: set(pipeline.shop.booked()) >= there)
-    until("all is announced", lambda: announced(pipeline))
+    until("all is announced", lambda: is_all_read(pipeline.admin))
     redis_server.kill()
     redis_server.lose_data()
     pipeline.order(ORDERS, chance)
@@ -191,7 +185,7 @@ def test_a_commit_waits_until_its_delay_is_over(pipeline: Pipeline) -> None:
     with pipeline.announcer.transaction(message) as tx:
         pass
     pipeline.committed["late"] = tx.results[0].message_id
-    until("it is announced", lambda: announced(pipeline))
+    until("it is announced", lambda: is_all_read(pipeline.admin))
     for later_ms, fate in ((FAR_MS - 1_000, Fate.WAITING), (FAR_MS + 90_000, Fate.LOST)):
         report = pipeline.compensator(later_ms).run()
         assert [finding.fate for finding in report.findings] == [fate]

@@ -18,7 +18,7 @@ from escrowmq.compensation import AnnouncementReader, RedisSets, Worker, consumi
 from escrowmq.testing import Account, Broker
 from tests.interop.process import until
 
-from .services import RedisServer
+from .services import RedisServer, is_all_read
 
 COUNT = 8
 TOPIC = "escrow-announced"
@@ -63,8 +63,7 @@ class Announced:
 
     def until_all_are_in_the_set(self) -> None:
         until("all are announced", lambda: self.sets.counts()[0] == COUNT)
-        lag = self.admin.groups.lag
-        until("all are kept", lambda: all(one.count == 0 for one in lag("escrow-announced")))
+        until("all are kept", lambda: is_all_read(self.admin))
 
     def read_once(self) -> None:
         """A reader reads all, and is closed."""
